@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+#include <json-glib/json-glib.h>
+
+#include "vmm-options.h"
+#include "vmm-plugin-registry.h"
+
+G_BEGIN_DECLS
+
+/* What this host offers: devices, tools, firmware, accelerator, the way to vsock, every plugin. */
+#define VMM_TYPE_HOST (vmm_host_get_type ())
+G_DECLARE_FINAL_TYPE (VmmHost, vmm_host, VMM, HOST, GObject)
+
+VmmHost *vmm_host_new (VmmOptions *options, VmmPluginRegistry *registry);
+/* The pair VMs boot with: flags, else the first pair of which both files exist. */
+const char *vmm_host_get_ovmf_code (VmmHost *self);
+const char *vmm_host_get_ovmf_vars (VmmHost *self);
+/* Whether guests are emulated because /dev/kvm cannot be used. */
+gboolean vmm_host_is_emulated (VmmHost *self);
+/* Runs the probes (each with a limit of 5 s) and answers with the Host object. */
+void vmm_host_describe_async (VmmHost *self, GCancellable *cancellable,
+                              GAsyncReadyCallback callback, gpointer user_data);
+JsonNode *vmm_host_describe_finish (VmmHost *self, GAsyncResult *result, GError **error);
+
+G_END_DECLS

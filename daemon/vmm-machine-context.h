@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+#include "interfaces/vmm.h"
+#include "vmm-host.h"
+#include "vmm-images.h"
+#include "vmm-network-table.h"
+#include "vmm-options.h"
+
+G_BEGIN_DECLS
+
+/* What all machines of a service share. Owned by the service, outlives every machine. */
+typedef struct
+{
+  char *state_dir;
+  VmmOptions *options;
+  VmmHost *host;
+  VmmImages *images;
+  VmmNetworkTable *networks;
+  VmmLauncher *launcher;
+  VmmStorageBackend *storage;
+  VmmAttestor *attestor;      /* NULL when there is none */
+  gint64 install_timeout_us;  /* already multiplied under emulation */
+  gint64 boot_timeout_us;
+  gint64 stop_timeout_us;
+  gboolean closing;
+} VmmMachineContext;
+
+G_END_DECLS

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+#include <json-glib/json-glib.h>
+
+#include "interfaces/vmm.h"
+
+G_BEGIN_DECLS
+
+/* The networks of this host with their leases: networks.json, the address plan, and the live
+ * VmmNetwork of each. The daemon owns leases; a backend only carries packets. */
+#define VMM_TYPE_NETWORK_TABLE (vmm_network_table_get_type ())
+G_DECLARE_FINAL_TYPE (VmmNetworkTable, vmm_network_table, VMM, NETWORK_TABLE, GObject)
+
+typedef struct
+{
+  char *vm_id;
+  char *mac;
+  char *ip;
+} VmmLease;
+
+VmmLease *vmm_lease_copy (const VmmLease *lease);
+void vmm_lease_free (VmmLease *lease);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC (VmmLease, vmm_lease_free)
+
+/* backend may be NULL: networks then load and list, but cannot be created (VMM_ERROR_UNSUPPORTED). */
+VmmNetworkTable *vmm_network_table_new (const char *state_dir, VmmNetworkBackend *backend,
+                                        VmmLauncher *launcher);
+
+/* Reads networks.json and brings each network up. A file that cannot be read or breaks the plan is
+ * fatal; a network whose backend fails stays listed with its error and is tried again on attach. */
+void vmm_network_table_load_async (VmmNetworkTable *self, GCancellable *cancellable,
+                                   GAsyncReadyCallback callback, gpointer user_data);
+gboolean vmm_network_table_load_finish (VmmNetworkTable *self, GAsyncResult *result,
+                                        GError **error);
+/* Creates, brings up and records a network, or leaves nothing. */
+void vmm_network_table_create_async (VmmNetworkTable *self, const char *name, const char *cidr,
+                                     const char *dns_search_domain, GCancellable *cancellable,
+                                     GAsyncReadyCallback callback, gpointer user_data);
+gboolean vmm_network_table_create_finish (VmmNetworkTable *self, GAsyncResult *result,
+                                          GError **error);
+/* Refuses while leases are held. */
+void vmm_network_table_delete_async (VmmNetworkTable *self, const char *name,
+                                     GCancellable *cancellable, GAsyncReadyCallback callback,
+                                     gpointer user_data);
+gboolean vmm_network_table_delete_finish (VmmNetworkTable *self, GAsyncResult *result,
+                                          GError **error);
+/* The lease of a VM: the one it has, or the lowest free address, recorded in networks.json before
+ * this answers. */
+void vmm_network_table_lease_async (VmmNetworkTable *self, const char *name, const char *vm_id,
+                                    GCancellable *cancellable, GAsyncReadyCallback callback,
+                                    gpointer user_data);
+VmmLease *vmm_network_table_lease_finish (VmmNetworkTable *self, GAsyncResult *result,
+                                          GError **error);
+/* Detaches the port and frees the address; one that is not leased is VMM_ERROR_NOT_FOUND. */
+void vmm_network_table_unlease_async (VmmNetworkTable *self, const char *name, const char *vm_id,
+                                      GCancellable *cancellable, GAsyncReadyCallback callback,
+                                      gpointer user_data);
+gboolean vmm_network_table_unlease_finish (VmmNetworkTable *self, GAsyncResult *result,
+                                           GError **error);
+/* Plugs a leased VM in: QEMU's -netdev and -device arguments. */
+void vmm_network_table_attach_async (VmmNetworkTable *self, const char *name, const char *vm_id,
+                                     const char *socket_path, const char *metadata_path,
+                                     GCancellable *cancellable, GAsyncReadyCallback callback,
+                                     gpointer user_data);
+GStrv vmm_network_table_attach_finish (VmmNetworkTable *self, GAsyncResult *result,
+                                       GError **error);
+/* keep_running: the daemon ends and the packets go on where the backend can. */
+void vmm_network_table_close_async (VmmNetworkTable *self, gboolean keep_running,
+                                    GCancellable *cancellable, GAsyncReadyCallback callback,
+                                    gpointer user_data);
+gboolean vmm_network_table_close_finish (VmmNetworkTable *self, GAsyncResult *result,
+                                         GError **error);
+
+gboolean vmm_network_table_contains (VmmNetworkTable *self, const char *name);
+GStrv vmm_network_table_dup_names (VmmNetworkTable *self);
+VmmNetwork *vmm_network_table_get_network (VmmNetworkTable *self, const char *name);
+guint vmm_network_table_get_n_leases (VmmNetworkTable *self, const char *name);
+const char *vmm_network_table_get_cidr (VmmNetworkTable *self, const char *name);
+/* The Network object of the API; NULL and VMM_ERROR_NOT_FOUND for an unknown name. */
+JsonNode *vmm_network_table_describe (VmmNetworkTable *self, const char *name, GError **error);
+JsonNode *vmm_network_table_describe_all (VmmNetworkTable *self);
+
+/* The address plan (spec'd per prefix), pure; also for tests. Addresses in host byte order. */
+typedef struct
+{
+  guint32 first;
+  guint bits;
+  guint32 gateway;
+} VmmAddressPlan;
+
+gboolean vmm_address_plan_parse (const char *cidr, const char *gateway, VmmAddressPlan *plan,
+                                 GError **error);
+gboolean vmm_address_plan_in_pool (const VmmAddressPlan *plan, guint32 address);
+char *vmm_address_to_text (guint32 address);
+char *vmm_address_to_mac (const char *network, guint32 address);
+
+G_END_DECLS

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+#include "vmm-http.h"
+#include "vmm-service.h"
+
+G_BEGIN_DECLS
+
+/* /api/v1: route to row, body or query to arguments, result or error to the envelope. */
+void vmm_rest_mount (VmmHttp *http, VmmService *service);
+
+G_END_DECLS

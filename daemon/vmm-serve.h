@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+#include <glib.h>
+
+G_BEGIN_DECLS
+
+/* Start-up order, main loop, shutdown order; the exit status. */
+int vmm_serve_main (int argc, char **argv);
+
+G_END_DECLS

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+#include "interfaces/vmm.h"
+
+G_BEGIN_DECLS
+
+/* Starts swtpm for a VM and waits until its control socket has answered CMD_GET_CAPABILITY (launch
+ * 7): probes every 20 ms for up to 5 s. On failure the process is stopped. directory is vms/<id>/tpm,
+ * made 0700; a stale socket is removed, the log of the run before is kept as swtpm.prev.log. */
+void vmm_tpm_start_async (VmmLauncher *launcher, const char *vm_id, const char *directory,
+                          GCancellable *cancellable, GAsyncReadyCallback callback,
+                          gpointer user_data);
+VmmProcess *vmm_tpm_start_finish (GAsyncResult *result, GError **error);
+/* "<vm id>-tpm" and friends: the id a launcher knows a VM's process by. */
+char *vmm_process_id_for_vm (const char *vm_id, const char *role);
+
+G_END_DECLS

@@ -103,6 +103,8 @@ typedef struct
   gboolean known;
 } VmmExitStatus;
 
+#define VMM_TYPE_EXIT_STATUS (vmm_exit_status_get_type ())
+GType vmm_exit_status_get_type (void) G_GNUC_CONST;
 char *vmm_exit_status_to_text (const VmmExitStatus *status, const char *why_unknown);
 gboolean vmm_exit_status_is_success (const VmmExitStatus *status);
 void vmm_exit_status_from_wait (int wait_status, VmmExitStatus *status);

@@ -52,6 +52,8 @@ typedef struct
   gboolean read_only;
 } VmmVolumeInfo;
 
+#define VMM_TYPE_VOLUME_INFO (vmm_volume_info_get_type ())
+GType vmm_volume_info_get_type (void) G_GNUC_CONST;
 VmmVolumeInfo *vmm_volume_info_new (const char *name, guint64 size_bytes, guint64 used_bytes,
                                     gboolean read_only);
 void vmm_volume_info_free (VmmVolumeInfo *self);

@@ -7,8 +7,12 @@ G_BEGIN_DECLS
 
 /* Every JSON text from outside is read here, and nowhere else: strict syntax, valid UTF-8, at most
  * VMM_JSON_MAX_DEPTH levels, integers in the range of gint64, no member twice, nothing behind the
- * value. Errors are VMM_ERROR_INVALID_REQUEST without a location prefix of the caller's. */
+ * value. Errors are VMM_ERROR_INVALID_REQUEST without a location prefix of the caller's: the text
+ * begins with "json: ", and who shows it to a client puts "invalid request: body: " before it. */
 #define VMM_JSON_MAX_DEPTH 64
+/* Members of one object, and bytes of one number. */
+#define VMM_JSON_MAX_MEMBERS 1024
+#define VMM_JSON_MAX_NUMBER 1024
 
 JsonNode *vmm_json_parse (const char *text, gsize length, GError **error);
 JsonObject *vmm_json_parse_object (const char *text, gsize length, GError **error);

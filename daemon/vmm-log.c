@@ -66,7 +66,7 @@ append_escaped (GString *out, const char *p)
     g_string_append (out, "\\t");
   else if (c < 0x80 && g_ascii_iscntrl ((char) c))
     g_string_append_printf (out, "\\x%02x", c);
-  else if (!g_unichar_isprint (c))
+  else if (!g_unichar_isprint (c) || c == 0x2028 || c == 0x2029)
     g_string_append_printf (out, c > 0xffff ? "\\U%08x" : "\\u%04x", c);
   else
     g_string_append_len (out, p, next - p);

@@ -196,7 +196,7 @@ vmm_attestor_forget (VmmAttestor *self, const char *vm_id)
 
 /**
  * vmm_verdict_new:
- * @stage: how far the evidence was followed, such as `quote` or `policy`
+ * @stage: which stage of the boot the evidence is of: `initrd` or `ready`
  * @verified: whether the guest booted what it should have
  * @message: (nullable): one sentence for people; what is wrong when it is not verified
  *
@@ -331,9 +331,9 @@ vmm_verdict_add_learned (VmmVerdict *self, guint index)
  * vmm_verdict_get_stage:
  * @self: a verdict
  *
- * How far the evidence was followed.
+ * Which stage of the boot the evidence is of.
  *
- * Returns: (transfer none): the stage
+ * Returns: (transfer none): `initrd` or `ready`
  */
 const char *
 vmm_verdict_get_stage (VmmVerdict *self)

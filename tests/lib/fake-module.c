@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The fake backends as a module for the real daemon; the environment variable VMM_FAKE tells them
+ * what to do (see fake-backends.h). */
+
+#include "fake-backends.h"
+
+G_MODULE_EXPORT void g_io_vmm_fake_backends_load (GIOModule *module);
+G_MODULE_EXPORT void g_io_vmm_fake_backends_unload (GIOModule *module);
+G_MODULE_EXPORT char **g_io_vmm_fake_backends_query (void);
+
+void
+g_io_vmm_fake_backends_load (GIOModule *module)
+{
+  g_type_module_use (G_TYPE_MODULE (module));
+  test_fakes_configure_from_text (g_getenv ("VMM_FAKE"));
+  test_fakes_register ();
+}
+
+void
+g_io_vmm_fake_backends_unload (GIOModule *module)
+{
+}
+
+char **
+g_io_vmm_fake_backends_query (void)
+{
+  const char *points[] = { VMM_LAUNCHER_EXTENSION_POINT, VMM_NETWORK_BACKEND_EXTENSION_POINT,
+                           VMM_STORAGE_BACKEND_EXTENSION_POINT, VMM_ATTESTOR_EXTENSION_POINT,
+                           NULL };
+
+  return g_strdupv ((char **) points);
+}

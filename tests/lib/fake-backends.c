@@ -6,6 +6,10 @@
 
 #include <string.h>
 
+#ifdef HAVE_FAKE_PEERS
+#include "fake-peers.h"
+#endif
+
 typedef struct
 {
   char *call;
@@ -29,7 +33,6 @@ TestFakes test_fakes = { .verifies = TRUE };
 static GPtrArray *plans;
 static GPtrArray *calls;
 static GPtrArray *hanging;
-static GHashTable *settings;
 
 static void
 plan_free (gpointer data)
@@ -65,7 +68,6 @@ ensure (void)
   plans = g_ptr_array_new_with_free_func (plan_free);
   calls = g_ptr_array_new_with_free_func (g_free);
   hanging = g_ptr_array_new_with_free_func (hanging_free);
-  settings = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, g_free);
 }
 
 static void
@@ -103,8 +105,11 @@ test_fakes_reset (void)
   test_fake_network_reset ();
   test_fake_storage_reset ();
   test_fake_attestor_reset ();
+#ifdef HAVE_FAKE_PEERS
+  test_peer_forget ();
+  test_peer_configure (NULL);
+#endif
   g_ptr_array_set_size (calls, 0);
-  g_hash_table_remove_all (settings);
   memset (&test_fakes, 0, sizeof test_fakes);
   test_fakes.verifies = TRUE;
 }
@@ -341,7 +346,8 @@ set_unavailable (const char *kind)
       test_fakes.unavailable[i] = "told so";
 }
 
-static void
+/* Whether the item was ours. */
+static gboolean
 configure_item (const char *key, const char *value)
 {
   if (g_str_equal (key, "fail") && value != NULL)
@@ -357,13 +363,15 @@ configure_item (const char *key, const char *value)
   else if (g_str_equal (key, "unverified"))
     test_fakes.verifies = FALSE;
   else
-    g_hash_table_insert (settings, g_strdup (key), g_strdup (value != NULL ? value : ""));
+    return FALSE;
+  return TRUE;
 }
 
 void
 test_fakes_configure_from_text (const char *text)
 {
   g_auto (GStrv) items = g_strsplit (text != NULL ? text : "", ",", -1);
+  g_autoptr (GString) rest = g_string_new (NULL);
 
   ensure ();
   test_fakes.peers = TRUE;
@@ -371,14 +379,10 @@ test_fakes_configure_from_text (const char *text)
     {
       g_auto (GStrv) pair = g_strsplit (g_strstrip (items[i]), "=", 2);
 
-      if (pair[0] != NULL && pair[0][0] != '\0')
-        configure_item (pair[0], pair[1]);
+      if (pair[0] != NULL && !configure_item (pair[0], pair[1]))
+        g_string_append_printf (rest, "%s%s", rest->len > 0 ? "," : "", items[i]);
     }
-}
-
-const char *
-test_fakes_get_setting (const char *key)
-{
-  ensure ();
-  return g_hash_table_lookup (settings, key);
+#ifdef HAVE_FAKE_PEERS
+  test_peer_configure (rest->str);
+#endif
 }

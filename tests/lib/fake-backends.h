@@ -36,7 +36,8 @@ G_BEGIN_DECLS
  * the signals of a stop.
  *
  * PROCESSES have process ids that no real process has. TERM ends one as signal 15, KILL as 9. With
- * peers, those of roles that have one answer on the sockets that their arguments name.
+ * peers, those of the roles tpm, qemu and monitor answer on the sockets that their arguments name and
+ * decide themselves what a signal does.
  *
  * AS A MODULE, libvmm-fake-backends.so, in a real daemon: peers are on and the environment variable
  * VMM_FAKE tells what to do, comma-separated:
@@ -45,7 +46,7 @@ G_BEGIN_DECLS
  *   unavailable=KIND      launcher, network, storage or attestor says that it is not available
  *   outlives              the launcher says that its processes outlive the daemon
  *   unverified            the attestor does not verify
- *   other KEY=VALUE       for the peers, see fake-peers.h
+ *   all else              is for the peers, see fake-peers.h
  */
 typedef struct
 {
@@ -64,10 +65,8 @@ extern TestFakes test_fakes;
 void test_fakes_register (void);
 /* Forgets everything: plans, log, processes, volumes, networks. Calls that hang are cancelled. */
 void test_fakes_reset (void);
-/* What VMM_FAKE says; without it only the defaults of the module. */
+/* Does as a text like that of VMM_FAKE says; NULL is the empty text. Peers are on afterwards. */
 void test_fakes_configure_from_text (const char *text);
-/* The value of another key of VMM_FAKE; "" for a key without a value, NULL when it is not there. */
-const char *test_fakes_get_setting (const char *key);
 
 /* Plans, until they are cleared or reset. */
 void test_fakes_fail (const char *call, VmmError code, const char *message);

@@ -200,6 +200,20 @@ peer_exit_cb (int code, int signum, gpointer data)
 }
 #endif
 
+static void
+deliver_signal (Entry *entry, int signum)
+{
+#ifdef HAVE_FAKE_PEERS
+  if (entry->peer != NULL)
+    {
+      test_peer_signal (entry->peer, signum);
+      return;
+    }
+#endif
+  if (signum == SIGTERM || signum == SIGKILL || signum == SIGINT)
+    end_entry_later (entry, -1, signum);
+}
+
 static TestFakeProcess *
 new_process (Entry *entry)
 {
@@ -224,8 +238,8 @@ test_fake_process_send_signal (VmmProcess *process, int signum, GError **error)
   mode = test_fake_check ("process.signal", role, error);
   if (mode == TEST_FAKE_FAIL)
     return FALSE;
-  if (mode == TEST_FAKE_OK && (signum == SIGTERM || signum == SIGKILL || signum == SIGINT))
-    end_entry_later (self->entry, -1, signum);
+  if (mode == TEST_FAKE_OK)
+    deliver_signal (self->entry, signum);
   return TRUE;
 }
 

@@ -32,6 +32,7 @@ typedef struct
   const char *method;      /* GET; NULL without a REST route */
   const char *path;        /* /vms/{id} below /api/v1 */
   guint success_status;
+  const char *content_type; /* application/json; the result is a string for others */
   gboolean has_body;       /* arguments beyond the path come from the body, else from the query */
   const char *dbus_interface;
   const char *dbus_method;
@@ -60,6 +61,8 @@ typedef struct
 
 /* vmm-handlers.c */
 const VmmHandler *vmm_handlers_find (const char *operation);
+/* Whether each row has exactly one handler and each handler a row; asked at the start. */
+gboolean vmm_handlers_check (GError **error);
 
 const VmmOperation *vmm_operations_find (const char *name);
 /* Matches a method and a path below /api/v1 (percent-decoded segments become path arguments, added

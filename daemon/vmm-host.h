@@ -23,4 +23,10 @@ void vmm_host_describe_async (VmmHost *self, GCancellable *cancellable,
                               GAsyncReadyCallback callback, gpointer user_data);
 JsonNode *vmm_host_describe_finish (VmmHost *self, GAsyncResult *result, GError **error);
 
+/* Looks elsewhere, with another limit for each probe: for tests, before anything is described. NULL
+ * and 0 leave what is set. */
+void vmm_host_set_places (VmmHost *self, const char *kvm_path, const char *vsock_path,
+                          const char *storage_providers_path);
+void vmm_host_set_probe_limit (VmmHost *self, guint limit_ms);
+
 G_END_DECLS

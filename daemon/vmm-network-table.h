@@ -8,7 +8,9 @@
 G_BEGIN_DECLS
 
 /* The networks of this host with their leases: networks.json, the address plan, and the live
- * VmmNetwork of each. The daemon owns leases; a backend only carries packets. */
+ * VmmNetwork of each. The daemon owns leases; a backend only carries packets.
+ *
+ * ::network-up (const char *name): a network that was down since the start came up after all. */
 #define VMM_TYPE_NETWORK_TABLE (vmm_network_table_get_type ())
 G_DECLARE_FINAL_TYPE (VmmNetworkTable, vmm_network_table, VMM, NETWORK_TABLE, GObject)
 
@@ -77,6 +79,8 @@ GStrv vmm_network_table_dup_names (VmmNetworkTable *self);
 VmmNetwork *vmm_network_table_get_network (VmmNetworkTable *self, const char *name);
 guint vmm_network_table_get_n_leases (VmmNetworkTable *self, const char *name);
 const char *vmm_network_table_get_cidr (VmmNetworkTable *self, const char *name);
+/* Why a network is down, or NULL. */
+const char *vmm_network_table_get_error (VmmNetworkTable *self, const char *name);
 /* The Network object of the API; NULL and VMM_ERROR_NOT_FOUND for an unknown name. */
 JsonNode *vmm_network_table_describe (VmmNetworkTable *self, const char *name, GError **error);
 JsonNode *vmm_network_table_describe_all (VmmNetworkTable *self);
@@ -92,7 +96,16 @@ typedef struct
 gboolean vmm_address_plan_parse (const char *cidr, const char *gateway, VmmAddressPlan *plan,
                                  GError **error);
 gboolean vmm_address_plan_in_pool (const VmmAddressPlan *plan, guint32 address);
+/* The lowest pool address that is not a key (GUINT_TO_POINTER) of taken; 0 when there is none. */
+guint32 vmm_address_plan_find_free (const VmmAddressPlan *plan, GHashTable *taken);
+/* The prefix with its host bits cleared. */
+char *vmm_address_plan_to_text (const VmmAddressPlan *plan);
+gboolean vmm_address_from_text (const char *text, guint32 *address);
 char *vmm_address_to_text (guint32 address);
 char *vmm_address_to_mac (const char *network, guint32 address);
+
+guint32 vmm_hash_fnv1a (const char *text);
+/* 1..63 lower-case letters, digits and dashes, no dash at either end. */
+gboolean vmm_name_is_dns_label (const char *name);
 
 G_END_DECLS

@@ -3,8 +3,8 @@
  *
  * A module runs with all rights of the daemon, so what root or we did not put there is never
  * opened: the folder and each file must belong to root or to us and be writable by nobody else, and
- * a link must not lead out of the folder. Disabled modules are not opened either. Files are taken in
- * the order of their names.
+ * a link must not lead out of the folder. Disabled modules are not opened either. Files are taken
+ * in the order of their names.
  *
  * Modules stay resident for the life of the process. What each of them registered is therefore kept
  * for the process too: loading the same file again changes nothing.

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Which backends there are, which of them work here and which one is used.
  *
- * Each kind is a GIO extension point, and each plugin an extension of it with a name and a priority,
- * linked in or from a module. The registry makes one object of each, keeps a row for everything it
- * came across, files that were refused included, and chooses by name or by itself. Nothing else in
- * the daemon knows a backend's name.
+ * Each kind is a GIO extension point, and each plugin an extension of it with a name and a
+ * priority, linked in or from a module. The registry makes one object of each, keeps a row for
+ * everything it came across, files that were refused included, and chooses by name or by itself.
+ * Nothing else in the daemon knows a backend's name.
  */
 
 #include "config.h"
@@ -49,8 +49,8 @@ struct _VmmPluginRegistry
 {
   GObject parent_instance;
 
-  GPtrArray *rows;     /* Row */
-  GHashTable *loaded;  /* paths of the modules that belong to this registry */
+  GPtrArray *rows;    /* Row */
+  GHashTable *loaded; /* paths of the modules that belong to this registry */
 };
 
 G_DEFINE_FINAL_TYPE (VmmPluginRegistry, vmm_plugin_registry, G_TYPE_OBJECT)
@@ -249,7 +249,8 @@ choose_auto (VmmPluginRegistry *self, guint kind, char **reason, GError **error)
       if (row->kind != kind || !row->public.available || row->public.priority < 0)
         continue;
       unavailable = describe_unavailable (self, kind, row);
-      *reason = unavailable[0] != '\0' ? g_steal_pointer (&unavailable) : g_strdup ("best available");
+      *reason
+          = unavailable[0] != '\0' ? g_steal_pointer (&unavailable) : g_strdup ("best available");
       return row;
     }
 

@@ -68,8 +68,7 @@ vmm_error_get_info (VmmError code)
   return &infos[code];
 }
 
-static GError *
-new_valist (VmmError code, const char *format, va_list args) G_GNUC_PRINTF (2, 0);
+static GError *new_valist (VmmError code, const char *format, va_list args) G_GNUC_PRINTF (2, 0);
 
 static GError *
 new_valist (VmmError code, const char *format, va_list args)

@@ -29,9 +29,8 @@ static void
 real_find_async (VmmLauncher *self, const char *id, const VmmProcessHandle *handle,
                  GCancellable *cancellable, GAsyncReadyCallback callback, gpointer user_data)
 {
-  g_task_report_error (
-      self, callback, user_data, real_find_async,
-      vmm_error_new (VMM_ERROR_UNSUPPORTED, "launcher cannot reattach processes"));
+  g_task_report_error (self, callback, user_data, real_find_async,
+                       vmm_error_new (VMM_ERROR_UNSUPPORTED, "launcher cannot reattach processes"));
 }
 
 static VmmProcess *

@@ -143,9 +143,8 @@ vmm_network_class_init (VmmNetworkClass *klass)
    *
    * The network carries no packets any more. It may recover.
    */
-  signals[SIGNAL_FAILED]
-      = g_signal_new ("failed", G_TYPE_FROM_CLASS (klass), G_SIGNAL_RUN_LAST, 0, NULL, NULL, NULL,
-                      G_TYPE_NONE, 1, G_TYPE_STRING);
+  signals[SIGNAL_FAILED] = g_signal_new ("failed", G_TYPE_FROM_CLASS (klass), G_SIGNAL_RUN_LAST, 0,
+                                         NULL, NULL, NULL, G_TYPE_NONE, 1, G_TYPE_STRING);
 
   /**
    * VmmNetwork::recovered:
@@ -153,9 +152,8 @@ vmm_network_class_init (VmmNetworkClass *klass)
    *
    * The network carries packets again.
    */
-  signals[SIGNAL_RECOVERED]
-      = g_signal_new ("recovered", G_TYPE_FROM_CLASS (klass), G_SIGNAL_RUN_LAST, 0, NULL, NULL,
-                      NULL, G_TYPE_NONE, 0);
+  signals[SIGNAL_RECOVERED] = g_signal_new ("recovered", G_TYPE_FROM_CLASS (klass),
+                                            G_SIGNAL_RUN_LAST, 0, NULL, NULL, NULL, G_TYPE_NONE, 0);
 }
 
 static void
@@ -264,8 +262,7 @@ vmm_network_detach_finish (VmmNetwork *self, GAsyncResult *result, GError **erro
  */
 void
 vmm_network_dial_async (VmmNetwork *self, const char *vm_id, const char *ip, guint16 port,
-                        GCancellable *cancellable, GAsyncReadyCallback callback,
-                        gpointer user_data)
+                        GCancellable *cancellable, GAsyncReadyCallback callback, gpointer user_data)
 {
   g_return_if_fail (VMM_IS_NETWORK (self));
   g_return_if_fail (vm_id != NULL);

@@ -34,8 +34,7 @@ struct _VmmProcessSpec
   guint cpu_quota;
 };
 
-G_DEFINE_BOXED_TYPE (VmmProcessSpec, vmm_process_spec, vmm_process_spec_ref,
-                     vmm_process_spec_unref)
+G_DEFINE_BOXED_TYPE (VmmProcessSpec, vmm_process_spec, vmm_process_spec_ref, vmm_process_spec_unref)
 
 static GPtrArray *
 new_list (void)

@@ -145,9 +145,8 @@ stop_timer_cb (gpointer user_data)
     }
 
   stop_disarm (task);
-  g_task_return_error (task,
-                       vmm_error_new (VMM_ERROR_TIMEOUT, "process survived KILL for %d seconds",
-                                      KILL_LIMIT_S));
+  g_task_return_error (task, vmm_error_new (VMM_ERROR_TIMEOUT,
+                                            "process survived KILL for %d seconds", KILL_LIMIT_S));
   return G_SOURCE_REMOVE;
 }
 

@@ -150,8 +150,8 @@ vmm_storage_backend_grow_async (VmmStorageBackend *self, VmmVolume *volume, guin
   g_return_if_fail (VMM_IS_VOLUME (volume));
   g_return_if_fail (cancellable == NULL || G_IS_CANCELLABLE (cancellable));
 
-  VMM_STORAGE_BACKEND_GET_IFACE (self)->grow_async (self, volume, size_bytes, cancellable,
-                                                    callback, user_data);
+  VMM_STORAGE_BACKEND_GET_IFACE (self)->grow_async (self, volume, size_bytes, cancellable, callback,
+                                                    user_data);
 }
 
 /**
@@ -195,8 +195,7 @@ vmm_storage_backend_remove_async (VmmStorageBackend *self, const char *name,
   g_return_if_fail (name != NULL);
   g_return_if_fail (cancellable == NULL || G_IS_CANCELLABLE (cancellable));
 
-  VMM_STORAGE_BACKEND_GET_IFACE (self)->remove_async (self, name, cancellable, callback,
-                                                      user_data);
+  VMM_STORAGE_BACKEND_GET_IFACE (self)->remove_async (self, name, cancellable, callback, user_data);
 }
 
 /**

@@ -88,9 +88,9 @@ judge (GTask *task, gboolean lie)
 }
 
 static void
-test_fake_attestor_judge_async (VmmAttestor *attestor, const VmmBootContext *boot,
-                                GBytes *evidence, GCancellable *cancellable,
-                                GAsyncReadyCallback callback, gpointer user_data)
+test_fake_attestor_judge_async (VmmAttestor *attestor, const VmmBootContext *boot, GBytes *evidence,
+                                GCancellable *cancellable, GAsyncReadyCallback callback,
+                                gpointer user_data)
 {
   g_autoptr (GTask) task = g_task_new (attestor, cancellable, callback, user_data);
 

@@ -412,8 +412,8 @@ find_process (GTask *task, gboolean lie)
 
   if (!test_fakes.outlives_daemon)
     {
-      g_task_return_error (task, vmm_error_new (VMM_ERROR_UNSUPPORTED,
-                                                "launcher cannot reattach processes"));
+      g_task_return_error (
+          task, vmm_error_new (VMM_ERROR_UNSUPPORTED, "launcher cannot reattach processes"));
       return;
     }
   if (entry == NULL || entry->lost)

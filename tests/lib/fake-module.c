@@ -24,9 +24,9 @@ g_io_vmm_fake_backends_unload (GIOModule *module)
 char **
 g_io_vmm_fake_backends_query (void)
 {
-  const char *points[] = { VMM_LAUNCHER_EXTENSION_POINT, VMM_NETWORK_BACKEND_EXTENSION_POINT,
-                           VMM_STORAGE_BACKEND_EXTENSION_POINT, VMM_ATTESTOR_EXTENSION_POINT,
-                           NULL };
+  const char *points[]
+      = { VMM_LAUNCHER_EXTENSION_POINT, VMM_NETWORK_BACKEND_EXTENSION_POINT,
+          VMM_STORAGE_BACKEND_EXTENSION_POINT, VMM_ATTESTOR_EXTENSION_POINT, NULL };
 
   return g_strdupv ((char **) points);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The fake networks. Ports and forwards are entries of tables that live as long as the test program,
- * because a network's own process outlives the daemon. Nothing carries a packet. */
+/* The fake networks. Ports and forwards are entries of tables that live as long as the test
+ * program, because a network's own process outlives the daemon. Nothing carries a packet. */
 
 #include "fake-backends-private.h"
 
@@ -27,10 +27,11 @@ struct _TestFakeNetworkBackend
 static void network_backend_backend_init (VmmBackendInterface *iface);
 static void network_backend_init (VmmNetworkBackendInterface *iface);
 
-G_DEFINE_FINAL_TYPE_WITH_CODE (
-    TestFakeNetworkBackend, test_fake_network_backend, G_TYPE_OBJECT,
-    G_IMPLEMENT_INTERFACE (VMM_TYPE_BACKEND, network_backend_backend_init)
-        G_IMPLEMENT_INTERFACE (VMM_TYPE_NETWORK_BACKEND, network_backend_init))
+G_DEFINE_FINAL_TYPE_WITH_CODE (TestFakeNetworkBackend, test_fake_network_backend, G_TYPE_OBJECT,
+                               G_IMPLEMENT_INTERFACE (VMM_TYPE_BACKEND,
+                                                      network_backend_backend_init)
+                                   G_IMPLEMENT_INTERFACE (VMM_TYPE_NETWORK_BACKEND,
+                                                          network_backend_init))
 
 /* Reference counted. */
 typedef struct
@@ -288,9 +289,9 @@ test_fake_network_forward_async (VmmNetwork *network, const VmmForwardSpec *spec
                                  GCancellable *cancellable, GAsyncReadyCallback callback,
                                  gpointer user_data)
 {
-  g_autoptr (GTask) task = new_task (network, spec->vm_id, spec->id,
-                                     test_fake_network_forward_async, cancellable, callback,
-                                     user_data);
+  g_autoptr (GTask) task
+      = new_task (network, spec->vm_id, spec->id, test_fake_network_forward_async, cancellable,
+                  callback, user_data);
   Call *call = g_task_get_task_data (task);
 
   call->host_port = spec->host_port;
@@ -304,8 +305,8 @@ unforward (GTask *task, gboolean lie)
 
   if (!lie && !g_hash_table_remove (forwards, call->forward_id))
     {
-      g_task_return_error (
-          task, vmm_error_new (VMM_ERROR_NOT_FOUND, "forward \"%s\"", call->forward_id));
+      g_task_return_error (task,
+                           vmm_error_new (VMM_ERROR_NOT_FOUND, "forward \"%s\"", call->forward_id));
       return;
     }
   g_task_return_boolean (task, TRUE);

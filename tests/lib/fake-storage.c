@@ -73,8 +73,7 @@ new_task (VmmStorageBackend *backend, const char *name, gpointer tag, GCancellab
 static void
 set_size (const char *name, guint64 size_bytes)
 {
-  g_hash_table_insert (get_volumes (), g_strdup (name),
-                       g_memdup2 (&size_bytes, sizeof size_bytes));
+  g_hash_table_insert (get_volumes (), g_strdup (name), g_memdup2 (&size_bytes, sizeof size_bytes));
 }
 
 static char *
@@ -141,8 +140,8 @@ acquire (GTask *task, gboolean lie)
   if (size == NULL)
     set_size (call->name, lie ? call->size_bytes / 2 : call->size_bytes);
   size = g_hash_table_lookup (get_volumes (), call->name);
-  g_task_return_pointer (
-      task, vmm_volume_new (call->name, path, -1, *size, FALSE, call->read_only), g_object_unref);
+  g_task_return_pointer (task, vmm_volume_new (call->name, path, -1, *size, FALSE, call->read_only),
+                         g_object_unref);
 }
 
 static void
@@ -198,8 +197,8 @@ test_fake_storage_grow_async (VmmStorageBackend *backend, VmmVolume *volume, gui
                               gpointer user_data)
 {
   const char *name = vmm_volume_get_name (volume);
-  g_autoptr (GTask) task = new_task (backend, name, test_fake_storage_grow_async, cancellable,
-                                     callback, user_data);
+  g_autoptr (GTask) task
+      = new_task (backend, name, test_fake_storage_grow_async, cancellable, callback, user_data);
   Call *call = g_task_get_task_data (task);
 
   call->volume = g_object_ref (volume);
@@ -235,8 +234,8 @@ test_fake_storage_remove_async (VmmStorageBackend *backend, const char *name,
                                 GCancellable *cancellable, GAsyncReadyCallback callback,
                                 gpointer user_data)
 {
-  g_autoptr (GTask) task = new_task (backend, name, test_fake_storage_remove_async, cancellable,
-                                     callback, user_data);
+  g_autoptr (GTask) task
+      = new_task (backend, name, test_fake_storage_remove_async, cancellable, callback, user_data);
 
   test_fake_run ("storage.remove", name, task, remove_volume);
 }
@@ -245,8 +244,8 @@ static void
 list (GTask *task, gboolean lie)
 {
   Call *call = g_task_get_task_data (task);
-  g_autoptr (GList) names = g_list_sort (g_hash_table_get_keys (get_volumes ()),
-                                         (GCompareFunc) g_strcmp0);
+  g_autoptr (GList) names
+      = g_list_sort (g_hash_table_get_keys (get_volumes ()), (GCompareFunc) g_strcmp0);
   GPtrArray *found = g_ptr_array_new_with_free_func ((GDestroyNotify) vmm_volume_info_free);
 
   for (GList *l = names; l != NULL && !lie; l = l->next)
@@ -265,8 +264,8 @@ test_fake_storage_list_async (VmmStorageBackend *backend, const char *glob,
                               gpointer user_data)
 {
   const char *pattern = glob != NULL ? glob : "*";
-  g_autoptr (GTask) task = new_task (backend, pattern, test_fake_storage_list_async, cancellable,
-                                     callback, user_data);
+  g_autoptr (GTask) task
+      = new_task (backend, pattern, test_fake_storage_list_async, cancellable, callback, user_data);
 
   test_fake_run ("storage.list", pattern, task, list);
 }

@@ -4,7 +4,10 @@
  * Walks a tree straight into one buffer, member order kept. Strings may hold what a guest wrote: what
  * is not UTF-8 becomes U+FFFD, control characters and < > & U+2028 U+2029 are escaped, so that a
  * document can be put into a page or a terminal without becoming markup. Integers are written
- * exactly, doubles with as few digits as read back the same. */
+ * exactly, doubles with as few digits as read back the same.
+ *
+ * A list of a thousand VMs is asked for again and again while few of them change. The texts of sealed
+ * elements of the last long list are kept, so that the next one only writes what is new. */
 
 #include "config.h"
 
@@ -13,12 +16,18 @@
 #include <math.h>
 #include <string.h>
 
+/* Lists from this length on keep the texts of their elements. */
+#define LONG_LIST 16
+
 typedef struct
 {
   GString *out;
   gboolean pretty;
   guint depth;
 } Writer;
+
+/* Of this thread: node, with a reference, to the GBytes of its text. */
+static GPrivate kept_texts = G_PRIVATE_INIT ((GDestroyNotify) g_hash_table_unref);
 
 static void write_node (Writer *writer, JsonNode *node);
 
@@ -216,13 +225,53 @@ write_object (Writer *writer, JsonObject *object)
   g_string_append_c (writer->out, '}');
 }
 
+/* An element of a long list: its kept text, or written and kept for the next time. */
 static void
-write_array (Writer *writer, JsonArray *array)
+write_kept (Writer *writer, JsonNode *node, GHashTable *before, GHashTable *now)
 {
-  guint length = json_array_get_length (array);
+  gsize start = writer->out->len;
+  GBytes *text = g_hash_table_lookup (now, node);
 
-  g_string_append_c (writer->out, '[');
-  writer->depth++;
+  if (text == NULL && before != NULL)
+    text = g_hash_table_lookup (before, node);
+  if (text != NULL)
+    g_string_append_len (writer->out, g_bytes_get_data (text, NULL), (gssize) g_bytes_get_size (text));
+  else
+    write_node (writer, node);
+  if (!g_hash_table_contains (now, node))
+    g_hash_table_insert (now, json_node_ref (node),
+                         text != NULL ? g_bytes_ref (text)
+                                      : g_bytes_new (writer->out->str + start,
+                                                     writer->out->len - start));
+}
+
+/* Only the texts of the last long list stay. Sealed nodes never change, and a node that is kept alive
+ * gives its address to no other. */
+static void
+write_long_list (Writer *writer, JsonArray *array, guint length)
+{
+  GHashTable *before = g_private_get (&kept_texts);
+  GHashTable *now = g_hash_table_new_full (NULL, NULL, (GDestroyNotify) json_node_unref,
+                                           (GDestroyNotify) g_bytes_unref);
+
+  for (guint i = 0; i < length; i++)
+    {
+      JsonNode *node = json_array_get_element (array, i);
+
+      if (i > 0)
+        g_string_append_c (writer->out, ',');
+      write_line_break (writer);
+      if (json_node_is_immutable (node))
+        write_kept (writer, node, before, now);
+      else
+        write_node (writer, node);
+    }
+  g_private_replace (&kept_texts, now);
+}
+
+static void
+write_elements (Writer *writer, JsonArray *array, guint length)
+{
   for (guint i = 0; i < length; i++)
     {
       if (i > 0)
@@ -230,6 +279,19 @@ write_array (Writer *writer, JsonArray *array)
       write_line_break (writer);
       write_node (writer, json_array_get_element (array, i));
     }
+}
+
+static void
+write_array (Writer *writer, JsonArray *array)
+{
+  guint length = json_array_get_length (array);
+
+  g_string_append_c (writer->out, '[');
+  writer->depth++;
+  if (writer->pretty && writer->depth == 1 && length >= LONG_LIST)
+    write_long_list (writer, array, length);
+  else
+    write_elements (writer, array, length);
   writer->depth--;
   if (length > 0)
     write_line_break (writer);

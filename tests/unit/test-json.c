@@ -318,6 +318,71 @@ test_writer (void)
                    "\"nan\":null,\"inf\":null,\"some\":\"x\"}");
 }
 
+static JsonNode *
+make_element (guint i, const char *state, gboolean sealed)
+{
+  JsonObject *object = json_object_new ();
+  JsonNode *node;
+
+  json_object_set_int_member (object, "i", i);
+  json_object_set_string_member (object, "state", state);
+  node = vmm_json_node_take_object (object);
+  if (sealed)
+    json_node_seal (node);
+  return node;
+}
+
+static void
+assert_list (JsonNode **elements, guint length)
+{
+  JsonArray *array = json_array_new ();
+  g_autoptr (JsonNode) list = vmm_json_node_take_array (array);
+  g_autoptr (GString) wanted = g_string_new ("[");
+  g_autofree char *text = NULL;
+
+  for (guint i = 0; i < length; i++)
+    {
+      JsonObject *object = json_node_get_object (elements[i]);
+
+      json_array_add_element (array, json_node_ref (elements[i]));
+      g_string_append_printf (wanted, "%s\n  {\n    \"i\": %u,\n    \"state\": \"%s\"\n  }",
+                              i > 0 ? "," : "", (guint) json_object_get_int_member (object, "i"),
+                              json_object_get_string_member (object, "state"));
+    }
+  g_string_append (wanted, "\n]\n");
+  text = vmm_json_to_text (list, NULL);
+  g_assert_cmpstr (text, ==, wanted->str);
+}
+
+/* Texts of elements are kept between lists: never the text of another one, or of an old state. */
+static void
+test_long_lists (void)
+{
+  JsonNode *elements[40];
+
+  for (guint i = 0; i < G_N_ELEMENTS (elements); i++)
+    elements[i] = make_element (i, "booting", i % 3 != 0);
+  assert_list (elements, G_N_ELEMENTS (elements));
+  assert_list (elements, G_N_ELEMENTS (elements));
+  /* One that is not sealed may change in place, others are replaced. */
+  json_object_set_string_member (json_node_get_object (elements[3]), "state", "changed");
+  for (guint round = 0; round < 20; round++)
+    {
+      json_node_unref (elements[7]);
+      elements[7] = make_element (100 + round, "ready", TRUE);
+      assert_list (elements, G_N_ELEMENTS (elements));
+    }
+  /* The same one twice, a part, another order, a short list. */
+  json_node_unref (elements[8]);
+  elements[8] = json_node_ref (elements[7]);
+  assert_list (elements, G_N_ELEMENTS (elements));
+  assert_list (elements + 5, 20);
+  assert_list (elements, G_N_ELEMENTS (elements));
+  assert_list (elements + 1, 3);
+  for (guint i = 0; i < G_N_ELEMENTS (elements); i++)
+    json_node_unref (elements[i]);
+}
+
 static void
 test_variant (void)
 {
@@ -447,6 +512,7 @@ main (int argc, char **argv)
   g_test_add_func ("/json/escapes-read", test_escapes_read);
   g_test_add_func ("/json/numbers-read", test_numbers_read);
   g_test_add_func ("/json/writer", test_writer);
+  g_test_add_func ("/json/long-lists", test_long_lists);
   g_test_add_func ("/json/variant", test_variant);
   g_test_add_func ("/json/getters", test_getters);
   g_test_add_func ("/json/getters-wrong-type", test_getters_wrong_type);

@@ -12,10 +12,11 @@ G_BEGIN_DECLS
  *
  * Protocol on vms/<id>/monitor.sock, one JSON object a line, at most 64 KiB:
  *   monitor: {"vmm-monitor": 1, "features": [...]}
- *   daemon:  {"read-from": N}                  (N = 0: from the oldest kept)
+ *   daemon:  {"read-from": N}                  (the events numbered above N; 0: all that are kept)
  *   monitor: {"seq": N, "at": "<RFC 3339>", "event": "ready"|"status"|"reset"|"shutdown"|"stop"|
  *             "resume"|"exit", "data": {...}}  (journal, then live)
- * data: status {"text"}, shutdown {"guest": bool, "reason"}, stop {"reason"}.
+ * data: status {"text"}, shutdown {"guest": bool, "reason"}, stop {"reason"}. Numbers begin at 1, only
+ * grow, and go on over restarts of the monitor and of the VM.
  *
  * ::event (guint64 seq, const char *name, JsonObject *data), ::closed (const char *reason) once. */
 #define VMM_TYPE_WITNESS (vmm_witness_get_type ())
@@ -34,11 +35,13 @@ void vmm_witness_start_async (VmmLauncher *launcher, const VmmWitnessConfig *con
                               GCancellable *cancellable, GAsyncReadyCallback callback,
                               gpointer user_data);
 VmmProcess *vmm_witness_start_finish (GAsyncResult *result, GError **error);
-/* Connects to a running monitor and reads its journal on from a position. */
+/* Connects to a running monitor and reads its journal on: read_from is the number of the last event that
+ * was seen, 0 for none. */
 void vmm_witness_connect_async (const char *directory, guint64 read_from,
                                 GCancellable *cancellable, GAsyncReadyCallback callback,
                                 gpointer user_data);
 VmmWitness *vmm_witness_connect_finish (GAsyncResult *result, GError **error);
 void vmm_witness_close (VmmWitness *self);
+gboolean vmm_witness_is_open (VmmWitness *self);
 
 G_END_DECLS

@@ -1,0 +1,464 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The daemon's end of vmm-monitor.
+ *
+ * The monitor sees everything that happens to a VM and writes it into a journal with numbers; the
+ * daemon says which number it has seen and gets the rest, then what happens from now on. So nothing is
+ * missed while the daemon is away, and nothing is handled twice.
+ *
+ * The monitor listens to a guest. What it says is checked: lines are bounded, numbers only grow, a
+ * message that is not one ends the connection. An event of an unknown name is passed on: a newer
+ * monitor may know more than its daemon.
+ */
+#include "config.h"
+
+#include "vmm-witness.h"
+
+#include <errno.h>
+#include <glib/gstdio.h>
+#include <string.h>
+
+#include "interfaces/vmm-error.h"
+#include "vmm-child-socket.h"
+#include "vmm-file.h"
+#include "vmm-json.h"
+#include "vmm-line-channel.h"
+#include "vmm-tpm.h"
+
+#define PROTOCOL_VERSION 1
+#define LINE_MAX_SIZE (64 * 1024)
+#define ATTEMPT_MS 1000
+#define LIMIT_MS 5000
+#define SOCKET_NAME "monitor.sock"
+
+struct _VmmWitness
+{
+  GObject parent_instance;
+
+  VmmLineChannel *channel;
+  guint64 last_seq;
+  GTask *handshake; /* until it is settled */
+  GSource *handshake_cancelled;
+};
+
+enum
+{
+  SIGNAL_EVENT,
+  SIGNAL_CLOSED,
+  N_SIGNALS
+};
+
+static guint signals[N_SIGNALS];
+
+G_DEFINE_FINAL_TYPE (VmmWitness, vmm_witness, G_TYPE_OBJECT)
+
+static GTask *
+steal_handshake (VmmWitness *self)
+{
+  if (self->handshake_cancelled != NULL)
+    g_source_destroy (self->handshake_cancelled);
+  g_clear_pointer (&self->handshake_cancelled, g_source_unref);
+  return g_steal_pointer (&self->handshake);
+}
+
+static void
+fail_handshake (VmmWitness *self, GError *error)
+{
+  g_autoptr (GTask) task = steal_handshake (self);
+
+  vmm_line_channel_close (self->channel);
+  g_task_return_error (task, error);
+}
+
+static void
+closed_cb (VmmLineChannel *channel, const char *reason, gpointer user_data)
+{
+  g_autoptr (VmmWitness) self = g_object_ref (user_data);
+
+  if (self->handshake != NULL)
+    fail_handshake (self, g_error_new_literal (G_IO_ERROR, G_IO_ERROR_CLOSED, reason));
+  else
+    g_signal_emit (self, signals[SIGNAL_CLOSED], 0, reason);
+}
+
+static void
+take_hello (VmmWitness *self, JsonObject *message)
+{
+  g_autoptr (GTask) task = NULL;
+  gint64 version = 0;
+
+  if (message == NULL || !vmm_json_get_int (message, "vmm-monitor", 0, &version, NULL)
+      || version < 1)
+    {
+      fail_handshake (self, vmm_error_new (VMM_ERROR_INTERNAL,
+                                           "the socket is not served by vmm-monitor"));
+      return;
+    }
+  if (version != PROTOCOL_VERSION)
+    {
+      fail_handshake (self, vmm_error_new (VMM_ERROR_UNSUPPORTED,
+                                           "vmm-monitor speaks version %" G_GINT64_FORMAT
+                                           " of its protocol, this vm-manager speaks %d",
+                                           version, PROTOCOL_VERSION));
+      return;
+    }
+  task = steal_handshake (self);
+  g_task_return_pointer (task, g_object_ref (self), g_object_unref);
+}
+
+static void
+take_entry (VmmWitness *self, JsonObject *message)
+{
+  g_autoptr (JsonObject) empty = json_object_new ();
+  JsonObject *data = NULL;
+  const char *name = NULL;
+  gint64 seq = 0;
+
+  if (message == NULL || !vmm_json_get_int (message, "seq", 0, &seq, NULL)
+      || !vmm_json_get_string (message, "event", NULL, &name, NULL) || name == NULL
+      || !vmm_json_get_object (message, "data", &data, NULL))
+    {
+      vmm_line_channel_fail (self->channel, "a line is not a journal entry");
+      return;
+    }
+  if (seq <= 0 || (guint64) seq <= self->last_seq)
+    {
+      vmm_line_channel_fail (self->channel, "the journal's numbers do not grow");
+      return;
+    }
+  self->last_seq = seq;
+  g_signal_emit (self, signals[SIGNAL_EVENT], 0, (guint64) seq, name, data != NULL ? data : empty);
+}
+
+static void
+line_cb (VmmLineChannel *channel, const char *line, guint64 length, gpointer user_data)
+{
+  g_autoptr (VmmWitness) self = g_object_ref (user_data);
+  g_autoptr (JsonObject) message = vmm_json_parse_object (line, length, NULL);
+
+  if (self->handshake != NULL)
+    take_hello (self, message);
+  else
+    take_entry (self, message);
+}
+
+static gboolean
+handshake_cancelled_cb (GCancellable *cancellable, gpointer user_data)
+{
+  g_autoptr (VmmWitness) self = g_object_ref (user_data);
+
+  fail_handshake (self, g_error_new (G_IO_ERROR, G_IO_ERROR_CANCELLED, "no hello"));
+  return G_SOURCE_REMOVE;
+}
+
+/* The task keeps the witness alive until it has heard hello: it is its task data. */
+static void
+handshake_start (GSocket *socket, GCancellable *cancellable, GAsyncReadyCallback callback,
+                 gpointer user_data)
+{
+  VmmWitness *self = g_object_new (VMM_TYPE_WITNESS, NULL);
+
+  self->channel = vmm_line_channel_new (socket, LINE_MAX_SIZE);
+  g_signal_connect_object (self->channel, "line", G_CALLBACK (line_cb), self, 0);
+  g_signal_connect_object (self->channel, "closed", G_CALLBACK (closed_cb), self, 0);
+  self->handshake = g_task_new (NULL, NULL, callback, user_data);
+  g_task_set_source_tag (self->handshake, handshake_start);
+  g_task_set_task_data (self->handshake, self, g_object_unref);
+  self->handshake_cancelled = g_cancellable_source_new (cancellable);
+  g_source_set_callback (self->handshake_cancelled, G_SOURCE_FUNC (handshake_cancelled_cb), self,
+                         NULL);
+  g_source_attach (self->handshake_cancelled, NULL);
+}
+
+static GObject *
+handshake_finish (GAsyncResult *result, GError **error)
+{
+  return g_task_propagate_pointer (G_TASK (result), error);
+}
+
+static void
+dial (const char *socket_path, const char *log_path, VmmProcess *process,
+      GCancellable *cancellable, GAsyncReadyCallback callback, GTask *task)
+{
+  const VmmChildSocket config = {
+    .socket_path = socket_path,
+    .process = process,
+    .log_path = log_path,
+    .exited_text = "vmm-monitor exited before its socket answered",
+    .limit_format = "vmm-monitor at %s did not answer within 5s (%s): %s",
+    .attempt_ms = ATTEMPT_MS,
+    .limit_ms = LIMIT_MS,
+    .start = handshake_start,
+    .finish = handshake_finish,
+  };
+
+  vmm_child_socket_dial_async (&config, cancellable, callback, task);
+}
+
+/* Starting. */
+
+typedef struct
+{
+  VmmLauncher *launcher;
+  char *vm_id;
+  char *directory;
+  char *socket_path;
+  char *log_path;
+  guint32 cid;
+  guint32 notify_port;
+  VmmProcess *process;
+  GError *error; /* while the process is being stopped */
+} Start;
+
+static void
+start_free (gpointer data)
+{
+  Start *start = data;
+
+  g_object_unref (start->launcher);
+  g_free (start->vm_id);
+  g_free (start->directory);
+  g_free (start->socket_path);
+  g_free (start->log_path);
+  g_clear_object (&start->process);
+  g_clear_error (&start->error);
+  g_free (start);
+}
+
+static void
+stopped_cb (GObject *source, GAsyncResult *result, gpointer user_data)
+{
+  g_autoptr (GTask) task = user_data;
+  Start *start = g_task_get_task_data (task);
+  g_autoptr (GError) ignored = NULL; /* the first failure is the one to report */
+
+  vmm_process_stop_finish (VMM_PROCESS (source), result, &ignored);
+  g_task_return_error (task, g_steal_pointer (&start->error));
+}
+
+static void
+answered_cb (GObject *source, GAsyncResult *result, gpointer user_data)
+{
+  g_autoptr (GTask) task = user_data;
+  Start *start = g_task_get_task_data (task);
+  g_autoptr (GObject) witness = vmm_child_socket_dial_finish (result, &start->error);
+
+  if (witness != NULL)
+    {
+      vmm_witness_close (VMM_WITNESS (witness));
+      g_task_return_pointer (task, g_steal_pointer (&start->process), g_object_unref);
+      return;
+    }
+  if (start->error->domain == G_IO_ERROR)
+    g_prefix_error (&start->error, "vmm-monitor: ");
+  vmm_process_stop_async (start->process, 0, NULL, stopped_cb, g_steal_pointer (&task));
+}
+
+static void
+started_cb (GObject *source, GAsyncResult *result, gpointer user_data)
+{
+  g_autoptr (GTask) task = user_data;
+  Start *start = g_task_get_task_data (task);
+  GError *error = NULL;
+
+  start->process = vmm_launcher_start_finish (start->launcher, result, &error);
+  if (start->process == NULL)
+    {
+      g_task_return_error (task, error);
+      return;
+    }
+  dial (start->socket_path, start->log_path, start->process, g_task_get_cancellable (task),
+        answered_cb, g_object_ref (task));
+}
+
+static VmmProcessSpec *
+build_spec (const Start *start)
+{
+  g_autofree char *id = vmm_process_id_for_vm (start->vm_id, "monitor");
+  g_autofree char *cid = g_strdup_printf ("%u", start->cid);
+  g_autofree char *port = g_strdup_printf ("%u", start->notify_port);
+  const char *const argv[] = { "vmm-monitor", "--directory",   start->directory, "--cid",
+                               cid,           "--notify-port", port,             NULL };
+  VmmProcessSpec *spec = vmm_process_spec_new (id, argv);
+
+  vmm_process_spec_set_owner (spec, start->vm_id, "monitor");
+  vmm_process_spec_set_log (spec, start->log_path);
+  vmm_process_spec_add_writable_path (spec, start->directory);
+  return spec;
+}
+
+static void
+prepared_cb (GObject *source, GAsyncResult *result, gpointer user_data)
+{
+  g_autoptr (GTask) task = user_data;
+  Start *start = g_task_get_task_data (task);
+  g_autoptr (VmmProcessSpec) spec = NULL;
+  GError *error = NULL;
+
+  if (!g_task_propagate_boolean (G_TASK (result), &error))
+    {
+      g_task_return_error (task, error);
+      return;
+    }
+  spec = build_spec (start);
+  vmm_launcher_start_async (start->launcher, spec, g_task_get_cancellable (task), started_cb,
+                            g_object_ref (task));
+}
+
+/* A socket of an earlier monitor must not be taken for this one's; in a worker. */
+static void
+prepare_thread (GTask *task, gpointer source, gpointer data, GCancellable *cancellable)
+{
+  const char *socket_path = data;
+
+  if (g_unlink (socket_path) != 0 && errno != ENOENT)
+    g_task_return_error (task, vmm_error_new (VMM_ERROR_INTERNAL, "remove %s: %s", socket_path,
+                                              g_strerror (errno)));
+  else
+    g_task_return_boolean (task, TRUE);
+}
+
+static Start *
+start_new (VmmLauncher *launcher, const VmmWitnessConfig *config)
+{
+  Start *start = g_new0 (Start, 1);
+
+  start->launcher = g_object_ref (launcher);
+  start->vm_id = g_strdup (config->vm_id);
+  start->directory = g_strdup (config->directory);
+  start->socket_path = g_build_filename (config->directory, SOCKET_NAME, NULL);
+  start->log_path = g_build_filename (config->directory, "monitor.log", NULL);
+  start->cid = config->cid;
+  start->notify_port = config->notify_port;
+  return start;
+}
+
+void
+vmm_witness_start_async (VmmLauncher *launcher, const VmmWitnessConfig *config,
+                         GCancellable *cancellable, GAsyncReadyCallback callback,
+                         gpointer user_data)
+{
+  g_autoptr (GTask) task = g_task_new (NULL, cancellable, callback, user_data);
+  g_autoptr (GTask) preparation = NULL;
+  Start *start = start_new (launcher, config);
+
+  g_task_set_source_tag (task, vmm_witness_start_async);
+  g_task_set_task_data (task, start, start_free);
+  g_task_set_check_cancellable (task, FALSE); /* a process that runs is never lost */
+  if (strlen (start->socket_path) > VMM_SOCKET_PATH_MAX)
+    {
+      g_task_return_error (task, vmm_error_new (VMM_ERROR_INVALID_REQUEST,
+                                                "monitor socket path exceeds %d bytes; use a "
+                                                "shorter state dir",
+                                                VMM_SOCKET_PATH_MAX));
+      return;
+    }
+  preparation = g_task_new (NULL, NULL, prepared_cb, g_object_ref (task));
+  g_task_set_task_data (preparation, g_strdup (start->socket_path), g_free);
+  g_task_run_in_thread (preparation, prepare_thread);
+}
+
+VmmProcess *
+vmm_witness_start_finish (GAsyncResult *result, GError **error)
+{
+  g_return_val_if_fail (g_async_result_is_tagged (result, vmm_witness_start_async), NULL);
+
+  return g_task_propagate_pointer (G_TASK (result), error);
+}
+
+/* Connecting. */
+
+static void
+connected_cb (GObject *source, GAsyncResult *result, gpointer user_data)
+{
+  g_autoptr (GTask) task = user_data;
+  guint64 *read_from = g_task_get_task_data (task);
+  g_autofree char *request = NULL;
+  GError *error = NULL;
+  g_autoptr (GObject) object = vmm_child_socket_dial_finish (result, &error);
+  VmmWitness *self;
+
+  if (object == NULL)
+    {
+      g_task_return_error (task, error);
+      return;
+    }
+  self = VMM_WITNESS (object);
+  self->last_seq = *read_from;
+  request = g_strdup_printf ("{\"read-from\":%" G_GUINT64_FORMAT "}", *read_from);
+  vmm_line_channel_send (self->channel, request, strlen (request));
+  g_task_return_pointer (task, g_steal_pointer (&object), g_object_unref);
+}
+
+void
+vmm_witness_connect_async (const char *directory, guint64 read_from, GCancellable *cancellable,
+                           GAsyncReadyCallback callback, gpointer user_data)
+{
+  g_autoptr (GTask) task = g_task_new (NULL, cancellable, callback, user_data);
+  g_autofree char *socket_path = g_build_filename (directory, SOCKET_NAME, NULL);
+  g_autofree char *log_path = g_build_filename (directory, "monitor.log", NULL);
+
+  g_task_set_source_tag (task, vmm_witness_connect_async);
+  g_task_set_check_cancellable (task, FALSE);
+  g_task_set_task_data (task, g_memdup2 (&read_from, sizeof read_from), g_free);
+  dial (socket_path, log_path, NULL, cancellable, connected_cb, g_object_ref (task));
+}
+
+VmmWitness *
+vmm_witness_connect_finish (GAsyncResult *result, GError **error)
+{
+  g_return_val_if_fail (g_async_result_is_tagged (result, vmm_witness_connect_async), NULL);
+
+  return g_task_propagate_pointer (G_TASK (result), error);
+}
+
+void
+vmm_witness_close (VmmWitness *self)
+{
+  g_return_if_fail (VMM_IS_WITNESS (self));
+
+  vmm_line_channel_close (self->channel);
+}
+
+gboolean
+vmm_witness_is_open (VmmWitness *self)
+{
+  g_return_val_if_fail (VMM_IS_WITNESS (self), FALSE);
+
+  return vmm_line_channel_is_open (self->channel);
+}
+
+static void
+vmm_witness_dispose (GObject *object)
+{
+  VmmWitness *self = VMM_WITNESS (object);
+
+  if (self->channel != NULL)
+    vmm_line_channel_close (self->channel);
+  G_OBJECT_CLASS (vmm_witness_parent_class)->dispose (object);
+}
+
+static void
+vmm_witness_finalize (GObject *object)
+{
+  g_clear_object (&VMM_WITNESS (object)->channel);
+  G_OBJECT_CLASS (vmm_witness_parent_class)->finalize (object);
+}
+
+static void
+vmm_witness_class_init (VmmWitnessClass *class)
+{
+  G_OBJECT_CLASS (class)->dispose = vmm_witness_dispose;
+  G_OBJECT_CLASS (class)->finalize = vmm_witness_finalize;
+
+  signals[SIGNAL_EVENT]
+    = g_signal_new ("event", VMM_TYPE_WITNESS, G_SIGNAL_RUN_LAST, 0, NULL, NULL, NULL,
+                    G_TYPE_NONE, 3, G_TYPE_UINT64, G_TYPE_STRING, JSON_TYPE_OBJECT);
+  signals[SIGNAL_CLOSED]
+    = g_signal_new ("closed", VMM_TYPE_WITNESS, G_SIGNAL_RUN_LAST, 0, NULL, NULL, NULL,
+                    G_TYPE_NONE, 1, G_TYPE_STRING);
+}
+
+static void
+vmm_witness_init (VmmWitness *self)
+{
+}

@@ -53,10 +53,15 @@ typedef enum
   VMM_MACHINE_EVENT_REATTACHED,
   VMM_MACHINE_EVENT_NOT_REATTACHED,
   VMM_MACHINE_EVENT_INTERRUPTED, /* the daemon restarted in creating or deleting */
+  VMM_MACHINE_EVENT_BOOT_CANCELLED, /* a boot was given up: the daemon ends, or a stop came first */
+  VMM_MACHINE_EVENT_DELETE_FAILED,  /* the process survived; nothing was removed */
 } VmmMachineEvent;
-#define VMM_MACHINE_N_EVENTS (VMM_MACHINE_EVENT_INTERRUPTED + 1)
+#define VMM_MACHINE_N_EVENTS (VMM_MACHINE_EVENT_DELETE_FAILED + 1)
 
 const char *vmm_machine_event_to_nick (VmmMachineEvent event);
+/* Somebody asked for it: without a row it is refused. The others report what happened: without a
+ * row they are ignored. */
+gboolean vmm_machine_event_is_request (VmmMachineEvent event);
 
 typedef enum
 {
@@ -80,7 +85,11 @@ typedef enum
   VMM_MACHINE_ACTION_MARK_PAUSED,
   VMM_MACHINE_ACTION_CLEAR_PAUSED,
   VMM_MACHINE_ACTION_NOTE,        /* sets lastError from the event's detail */
+  VMM_MACHINE_ACTION_MARK_INSTALLED, /* sets installedAt; the installed boot follows */
+  VMM_MACHINE_ACTION_MARK_NONCE,     /* sets nonceIssuedAt when unset */
 } VmmMachineAction;
+
+const char *vmm_machine_action_to_nick (VmmMachineAction action);
 
 typedef struct
 {

@@ -92,6 +92,8 @@ typedef struct
 VmmMachineRecord *vmm_machine_record_new (void);
 void vmm_machine_record_free (VmmMachineRecord *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (VmmMachineRecord, vmm_machine_record_free)
+/* Forgets both quotes, as at the start of a boot. */
+void vmm_machine_record_clear_quotes (VmmMachineRecord *self);
 
 /* The API's VM object. */
 JsonNode *vmm_machine_record_to_json (const VmmMachineRecord *self, const char *directory);

@@ -114,23 +114,23 @@ check_file (const char *directory, const char *path)
 }
 
 /* Remembers what the module at path has registered: what nobody was known to have. */
-static gboolean
+static void
 claim_extensions (const char *path, const char *const *points, GHashTable *before)
 {
-  gboolean found = FALSE;
-
   for (guint i = 0; points[i] != NULL; i++)
     {
       GIOExtensionPoint *point = g_io_extension_point_lookup (points[i]);
 
       for (GList *l = g_io_extension_point_get_extensions (point); l != NULL; l = l->next)
         if (!g_hash_table_contains (before, l->data))
-          {
-            g_hash_table_insert (origins, l->data, g_strdup (path));
-            found = TRUE;
-          }
+          g_hash_table_insert (origins, l->data, g_strdup (path));
     }
-  return found;
+}
+
+static gboolean
+is_path (gpointer key, gpointer value, gpointer user_data)
+{
+  return g_str_equal (value, user_data);
 }
 
 static GHashTable *
@@ -150,25 +150,26 @@ list_extensions (const char *const *points)
 
 /* Loads one file; returns why not. */
 static char *
-load_module (const char *path, const char *const *points)
+load_module (char *path, const char *const *points)
 {
   g_autoptr (GIOModule) module = NULL;
   g_autoptr (GHashTable) before = NULL;
   const char *problem;
 
-  if (g_hash_table_contains (modules, path))
-    return NULL;
-
-  before = list_extensions (points);
-  module = g_io_module_new (path);
-  if (!g_type_module_use (G_TYPE_MODULE (module)))
+  if (!g_hash_table_contains (modules, path))
     {
-      problem = g_module_error ();
-      return g_strdup (problem != NULL ? problem : "not a plugin: the entry functions are missing");
+      before = list_extensions (points);
+      module = g_io_module_new (path);
+      if (!g_type_module_use (G_TYPE_MODULE (module)))
+        {
+          problem = g_module_error ();
+          return g_strdup (problem != NULL ? problem
+                                           : "not a plugin: the entry functions are missing");
+        }
+      g_hash_table_insert (modules, g_strdup (path), g_steal_pointer (&module));
+      claim_extensions (path, points, before);
     }
-
-  g_hash_table_insert (modules, g_strdup (path), g_steal_pointer (&module));
-  if (!claim_extensions (path, points, before))
+  if (g_hash_table_find (origins, is_path, path) == NULL)
     return g_strdup ("registers no backend");
   return NULL;
 }

@@ -6,7 +6,8 @@
 
 G_BEGIN_DECLS
 
-/* /api/v1: route to row, body or query to arguments, result or error to the envelope. */
+/* /api/v1: route to row, body or query to arguments, result or error to the envelope. Keeps the
+ * service as long as the HTTP side lives. */
 void vmm_rest_mount (VmmHttp *http, VmmService *service);
 
 G_END_DECLS

@@ -5,7 +5,7 @@
 
 G_BEGIN_DECLS
 
-/* Start-up order, main loop, shutdown order; the exit status. */
+/* Start-up order, main loop, shutdown order; the exit status. argv[0] is the command's name. */
 int vmm_serve_main (int argc, char **argv);
 
 G_END_DECLS

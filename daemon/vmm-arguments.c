@@ -3,8 +3,8 @@
  *
  * Each row of the table of operations says in JSON Schema what its arguments are. The subset that
  * the table may use is judged here, the same for every door: type, properties, additionalProperties
- * (none unless given), required, enum, items, minimum, maximum, default. The generator refuses other
- * words in the table, so none of them can be overlooked.
+ * (none unless given), required, enum, items, minimum, maximum, default. The generator refuses
+ * other words in the table, so none of them can be overlooked.
  *
  * Schemas are parsed when they are first needed and kept. */
 
@@ -50,8 +50,7 @@ get_schema (const VmmOperation *operation)
 }
 
 /* Always NULL, to be returned. */
-static gpointer G_GNUC_PRINTF (2, 3)
-fail (Check *check, const char *format, ...)
+static gpointer G_GNUC_PRINTF (2, 3) fail (Check *check, const char *format, ...)
 {
   g_autofree char *text = NULL;
   va_list args;
@@ -378,8 +377,8 @@ check_value (Check *check, const char *where, JsonObject *schema, JsonNode *node
     const char *type;
     JsonNode *(*check) (Check *, const char *, JsonObject *, JsonNode *);
   } types[] = {
-    { "string", check_string },   { "integer", check_integer }, { "boolean", check_boolean },
-    { "number", check_number },   { "array", check_array },     { "object", check_object },
+    { "string", check_string }, { "integer", check_integer }, { "boolean", check_boolean },
+    { "number", check_number }, { "array", check_array },     { "object", check_object },
   };
   const char *type = json_object_get_string_member (schema, "type");
 

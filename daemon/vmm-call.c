@@ -45,8 +45,8 @@ vmm_call_class_init (VmmCallClass *klass)
 {
   G_OBJECT_CLASS (klass)->finalize = vmm_call_finalize;
 
-  signals[PROGRESS] = g_signal_new ("progress", VMM_TYPE_CALL, G_SIGNAL_RUN_LAST, 0, NULL, NULL, NULL,
-                                    G_TYPE_NONE, 2, G_TYPE_STRING, G_TYPE_STRING);
+  signals[PROGRESS] = g_signal_new ("progress", VMM_TYPE_CALL, G_SIGNAL_RUN_LAST, 0, NULL, NULL,
+                                    NULL, G_TYPE_NONE, 2, G_TYPE_STRING, G_TYPE_STRING);
 }
 
 static void

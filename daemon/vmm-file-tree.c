@@ -59,8 +59,9 @@ copy_by_hand (Copy *copy, off_t at, gsize length)
   g_autofree char *buffer = g_malloc (MIN (length, 256 * 1024));
   ssize_t count = pread (copy->from, buffer, MIN (length, 256 * 1024), at);
 
-  if (count > 0 && (lseek (copy->to, at, SEEK_SET) < 0
-                    || !vmm_file_write_all (copy->to, buffer, (gsize) count)))
+  if (count > 0
+      && (lseek (copy->to, at, SEEK_SET) < 0
+          || !vmm_file_write_all (copy->to, buffer, (gsize) count)))
     return -1;
   return count;
 }
@@ -76,8 +77,9 @@ copy_piece (Copy *copy, off_t at, gsize length)
     return copy_by_hand (copy, at, length);
   count = copy_file_range (copy->from, &in, copy->to, &out, length, 0);
   /* Some kernels answer 0 where they cannot: then reading decides whether the file ended. */
-  if (count > 0 || (count < 0 && errno != EXDEV && errno != EINVAL && errno != ENOSYS
-                    && errno != EOPNOTSUPP && errno != EPERM))
+  if (count > 0
+      || (count < 0 && errno != EXDEV && errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP
+          && errno != EPERM))
     return count;
   copy->in_kernel = FALSE;
   return copy_by_hand (copy, at, length);

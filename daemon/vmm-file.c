@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Files that must be whole or not there.
  *
- * Every file of ours is replaced through a temporary one in its own folder, so that a crash or a full
- * disk leaves the old content. Reading refuses links and devices, because folders of a VM also hold
- * what other programs write. The asynchronous functions work in a thread on copies of their
+ * Every file of ours is replaced through a temporary one in its own folder, so that a crash or a
+ * full disk leaves the old content. Reading refuses links and devices, because folders of a VM also
+ * hold what other programs write. The asynchronous functions work in a thread on copies of their
  * arguments; calls for one path must follow each other, which is for the caller to see to. */
 
 #include "config.h"

@@ -7,33 +7,33 @@
 
 #include "interfaces/vmm-error.h"
 
-#define HANDLER(name) { #name, vmm_service_##name##_async, vmm_service_##name##_finish }
+#define PAIR(name) #name, vmm_service_##name##_async, vmm_service_##name##_finish
 
 static const VmmHandler handlers[] = {
-  HANDLER (get_info),
-  HANDLER (get_host),
-  HANDLER (list_images),
-  HANDLER (get_image),
-  HANDLER (list_networks),
-  HANDLER (get_network),
-  HANDLER (list_vms),
-  HANDLER (get_vm),
-  HANDLER (get_vm_console),
-  HANDLER (get_vm_metrics),
-  HANDLER (get_vm_attestation),
-  HANDLER (create_network),
-  HANDLER (delete_network),
-  HANDLER (create_vm),
-  HANDLER (start_vm),
-  HANDLER (stop_vm),
-  HANDLER (reboot_vm),
-  HANDLER (delete_vm),
-  HANDLER (exec_vm),
-  HANDLER (forward_port),
-  HANDLER (list_forwards),
-  HANDLER (close_forward),
-  HANDLER (get_vm_report),
-  HANDLER (get_openapi),
+  { PAIR (get_info) },
+  { PAIR (get_host) },
+  { PAIR (list_images) },
+  { PAIR (get_image) },
+  { PAIR (list_networks) },
+  { PAIR (get_network) },
+  { PAIR (list_vms) },
+  { PAIR (get_vm) },
+  { PAIR (get_vm_console) },
+  { PAIR (get_vm_metrics) },
+  { PAIR (get_vm_attestation) },
+  { PAIR (create_network) },
+  { PAIR (delete_network) },
+  { PAIR (create_vm) },
+  { PAIR (start_vm) },
+  { PAIR (stop_vm) },
+  { PAIR (reboot_vm) },
+  { PAIR (delete_vm) },
+  { PAIR (exec_vm) },
+  { PAIR (forward_port) },
+  { PAIR (list_forwards) },
+  { PAIR (close_forward) },
+  { PAIR (get_vm_report) },
+  { PAIR (get_openapi) },
 };
 
 const VmmHandler *

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The writer of all JSON that leaves the daemon, to clients and to files.
  *
- * Walks a tree straight into one buffer, member order kept. Strings may hold what a guest wrote: what
- * is not UTF-8 becomes U+FFFD, control characters and < > & U+2028 U+2029 are escaped, so that a
- * document can be put into a page or a terminal without becoming markup. Integers are written
+ * Walks a tree straight into one buffer, member order kept. Strings may hold what a guest wrote:
+ * what is not UTF-8 becomes U+FFFD, control characters and < > & U+2028 U+2029 are escaped, so that
+ * a document can be put into a page or a terminal without becoming markup. Integers are written
  * exactly, doubles with as few digits as read back the same.
  *
- * A list of a thousand VMs is asked for again and again while few of them change. The texts of sealed
- * elements of the last long list are kept, so that the next one only writes what is new. */
+ * A list of a thousand VMs is asked for again and again while few of them change. The texts of
+ * sealed elements of the last long list are kept, so that the next one only writes what is new. */
 
 #include "config.h"
 
@@ -42,8 +42,8 @@ static void
 write_escape (GString *out, gunichar c)
 {
   static const char hex[] = "0123456789abcdef";
-  char escape[] = { '\\', 'u', hex[(c >> 12) & 15], hex[(c >> 8) & 15], hex[(c >> 4) & 15],
-                    hex[c & 15] };
+  char escape[]
+      = { '\\', 'u', hex[(c >> 12) & 15], hex[(c >> 8) & 15], hex[(c >> 4) & 15], hex[c & 15] };
 
   switch (c)
     {
@@ -235,18 +235,19 @@ write_kept (Writer *writer, JsonNode *node, GHashTable *before, GHashTable *now)
   if (text == NULL && before != NULL)
     text = g_hash_table_lookup (before, node);
   if (text != NULL)
-    g_string_append_len (writer->out, g_bytes_get_data (text, NULL), (gssize) g_bytes_get_size (text));
+    g_string_append_len (writer->out, g_bytes_get_data (text, NULL),
+                         (gssize) g_bytes_get_size (text));
   else
     write_node (writer, node);
   if (!g_hash_table_contains (now, node))
     g_hash_table_insert (now, json_node_ref (node),
-                         text != NULL ? g_bytes_ref (text)
-                                      : g_bytes_new (writer->out->str + start,
-                                                     writer->out->len - start));
+                         text != NULL
+                             ? g_bytes_ref (text)
+                             : g_bytes_new (writer->out->str + start, writer->out->len - start));
 }
 
-/* Only the texts of the last long list stay. Sealed nodes never change, and a node that is kept alive
- * gives its address to no other. */
+/* Only the texts of the last long list stay. Sealed nodes never change, and a node that is kept
+ * alive gives its address to no other. */
 static void
 write_long_list (Writer *writer, JsonArray *array, guint length)
 {
@@ -462,10 +463,11 @@ vmm_json_from_variant (GVariant *variant)
       return vmm_json_from_variant (inner);
     case G_VARIANT_CLASS_MAYBE:
       inner = g_variant_get_maybe (variant);
-      return inner != NULL ? vmm_json_from_variant (inner) : json_node_init_null (json_node_alloc ());
+      return inner != NULL ? vmm_json_from_variant (inner)
+                           : json_node_init_null (json_node_alloc ());
     case G_VARIANT_CLASS_ARRAY:
       return g_variant_is_of_type (variant, G_VARIANT_TYPE_DICTIONARY) ? from_dictionary (variant)
-                                                                        : from_container (variant);
+                                                                       : from_container (variant);
     case G_VARIANT_CLASS_TUPLE:
     case G_VARIANT_CLASS_DICT_ENTRY:
       return from_container (variant);

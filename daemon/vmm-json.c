@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The one reader of JSON texts from outside.
  *
- * json-glib's parser recurses without a limit, wraps large integers, cuts strings at \u0000, lets the
- * last of two equal members win and accepts more than JSON. So a scan that allocates next to nothing
- * and never recurses judges the text first (RFC 8259, plus the limits of the header), and json-glib
- * builds the tree afterwards from a text that is known to be good. Nothing else calls json_parser_*.
+ * json-glib's parser recurses without a limit, wraps large integers, cuts strings at \u0000, lets
+ * the last of two equal members win and accepts more than JSON. So a scan that allocates next to
+ * nothing and never recurses judges the text first (RFC 8259, plus the limits of the header), and
+ * json-glib builds the tree afterwards from a text that is known to be good. Nothing else calls
+ * json_parser_*.
  *
  * Cost is bounded whatever the text: one pass, at most VMM_JSON_MAX_MEMBERS names an object, and a
- * limit on names of equal hash, because json-glib keys its tables with g_str_hash() as we do here. */
+ * limit on names of equal hash, because json-glib keys its tables with g_str_hash() as we do here.
+ */
 
 #include "config.h"
 
@@ -83,8 +85,11 @@ name_free (gpointer data)
   g_free (name);
 }
 
+static gboolean scan_fail (Scan *scan, const char *where, const char *format, ...)
+    G_GNUC_PRINTF (3, 4);
+
 /* Reports what is wrong and where. Always FALSE, to be returned. */
-static gboolean G_GNUC_PRINTF (3, 4)
+static gboolean
 scan_fail (Scan *scan, const char *where, const char *format, ...)
 {
   g_autofree char *what = NULL;
@@ -222,7 +227,8 @@ scan_string (Scan *scan)
           return TRUE;
         }
       if (*scan->at != '\\')
-        return scan_fail (scan, scan->at, "control character 0x%02x in a string", (guchar) *scan->at);
+        return scan_fail (scan, scan->at, "control character 0x%02x in a string",
+                          (guchar) *scan->at);
       if (!scan_escape (scan))
         return FALSE;
     }
@@ -529,8 +535,8 @@ find_member (JsonObject *object, const char *member)
 static gboolean
 fail_type (const char *member, const char *wanted, GError **error)
 {
-  g_set_error (error, VMM_ERROR, VMM_ERROR_INVALID_REQUEST, "json: member \"%s\" must be %s", member,
-               wanted);
+  g_set_error (error, VMM_ERROR, VMM_ERROR_INVALID_REQUEST, "json: member \"%s\" must be %s",
+               member, wanted);
   return FALSE;
 }
 

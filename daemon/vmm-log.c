@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The daemon's log.
  *
- * Lines are a message that never changes plus pairs of key and value, so that a line can be searched
- * for by either. One writer takes them, and what GLib and other libraries say as well: to the journal
- * with a field for each pair when stderr is the journal, else as key=value text. The writer installs
- * itself with the first line, so tests see what the daemon writes.
+ * Lines are a message that never changes plus pairs of key and value, so that a line can be
+ * searched for by either. One writer takes them, and what GLib and other libraries say as well: to
+ * the journal with a field for each pair when stderr is the journal, else as key=value text. The
+ * writer installs itself with the first line, so tests see what the daemon writes.
  *
  * An error of ours is a critical with the priority of an error: it never ends the program, not even
  * under G_DEBUG=fatal-warnings, while a critical of GLib's own still does. */
@@ -218,7 +218,7 @@ static void
 add_field (Line *line, const char *key, const char *value)
 {
   if (line->n_fields < MAX_FIELDS)
-    line->fields[line->n_fields++] = (GLogField) { key, value, -1 };
+    line->fields[line->n_fields++] = (GLogField){ key, value, -1 };
 }
 
 /* "lastError" → VMM_LAST_ERROR */

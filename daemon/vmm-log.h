@@ -7,7 +7,8 @@ G_BEGIN_DECLS
 
 /* Structured lines: to the journal when stderr is the journal, else "time=... level=INFO msg=...
  * key=value". Pairs of key and value follow the message and end with NULL; values may be NULL and
- * are then left out. The keys "vm", "network", "operation" and "request" become VMM_VM, ... fields. */
+ * are then left out. The keys "vm", "network", "operation" and "request" become VMM_VM, ... fields.
+ */
 void vmm_log_init (gboolean verbose);
 void vmm_log_debug (const char *message, ...) G_GNUC_NULL_TERMINATED;
 void vmm_log_info (const char *message, ...) G_GNUC_NULL_TERMINATED;

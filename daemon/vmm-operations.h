@@ -24,22 +24,22 @@ typedef enum
 /* One row of the table that is generated from interfaces/operations.json. */
 typedef struct
 {
-  const char *name;        /* create_vm */
+  const char *name; /* create_vm */
   const char *title;
   const char *description; /* what a model must know */
   VmmOperationKind kind;
   VmmOperationFlags flags;
-  const char *method;      /* GET; NULL without a REST route */
-  const char *path;        /* /vms/{id} below /api/v1 */
+  const char *method; /* GET; NULL without a REST route */
+  const char *path;   /* /vms/{id} below /api/v1 */
   guint success_status;
   const char *content_type; /* application/json; the result is a string for others */
-  gboolean has_body;       /* arguments beyond the path come from the body, else from the query */
+  gboolean has_body;        /* arguments beyond the path come from the body, else from the query */
   const char *dbus_interface;
   const char *dbus_method;
   const char *operation_id; /* createVM */
-  const char *parameters;  /* JSON Schema of the arguments, as text */
-  const char *result;      /* JSON Schema of the result, as text */
-  gboolean tool;           /* offered over MCP */
+  const char *parameters;   /* JSON Schema of the arguments, as text */
+  const char *result;       /* JSON Schema of the result, as text */
+  gboolean tool;            /* offered over MCP */
 } VmmOperation;
 
 /* Generated. */

@@ -2,7 +2,8 @@
 /* One daemon for one state directory.
  *
  * Taken before anything below the directory is read. The kernel drops the lock with the descriptor,
- * so a crash leaves nothing stale; the process id in the file is only there to be told to people. */
+ * so a crash leaves nothing stale; the process id in the file is only there to be told to people.
+ */
 
 #include "config.h"
 
@@ -54,7 +55,8 @@ vmm_state_lock_take (const char *state_dir, GError **error)
   fd = open (path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600);
   if (fd >= 0 && fstat (fd, &status) == 0 && !S_ISREG (status.st_mode))
     {
-      g_set_error (error, VMM_ERROR, VMM_ERROR_INTERNAL, "state dir lock %s: not a regular file", path);
+      g_set_error (error, VMM_ERROR, VMM_ERROR_INTERNAL, "state dir lock %s: not a regular file",
+                   path);
       close (fd);
       return -1;
     }

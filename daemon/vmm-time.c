@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Points in time and durations as texts.
  *
- * Inside the daemon both are 64-bit microseconds. Records, the API and the log show points in time as
- * RFC 3339 in UTC; options, messages and the log show durations in the compact form of "1h30m". */
+ * Inside the daemon both are 64-bit microseconds. Records, the API and the log show points in time
+ * as RFC 3339 in UTC; options, messages and the log show durations in the compact form of "1h30m".
+ */
 
 #include "config.h"
 
@@ -184,8 +185,8 @@ read_part (const char **at, gint64 *sum)
 
   unit = read_unit (*at, &unit_length);
   if (unit == 0 || __builtin_mul_overflow (whole, unit, &whole)
-      || __builtin_add_overflow (whole, (gint64) ((double) fraction / (double) scale * (double) unit),
-                                 &whole)
+      || __builtin_add_overflow (
+          whole, (gint64) ((double) fraction / (double) scale * (double) unit), &whole)
       || __builtin_add_overflow (*sum, whole, sum))
     return FALSE;
   *at += unit_length;

@@ -10,7 +10,7 @@
 #include "interfaces/vmm-error.h"
 
 static void
-check_round_trip (JsonNode *node, char *(*write) (JsonNode *, gsize *))
+check_round_trip (JsonNode *node, char *(*write) (JsonNode *, gsize *) )
 {
   g_autoptr (GError) error = NULL;
   g_autoptr (JsonNode) again = NULL;

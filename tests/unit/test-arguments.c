@@ -43,7 +43,8 @@ static const Case good[] = {
     "\"hostname\":\"h\",\"metadata\":{\"a\":\"b\"},\"ssh_authorized_keys\":[\"k\"]}",
     0,
     "{\"wait_for\":\"none\",\"name\":\"web\",\"disk_gib\":1,\"memory_mib\":256,\"network\":\"lan\","
-    "\"require_attestation\":false,\"autostart\":true,\"hostname\":\"h\",\"metadata\":{\"a\":\"b\"},"
+    "\"require_attestation\":false,\"autostart\":true,\"hostname\":\"h\",\"metadata\":{\"a\":\"b\"}"
+    ","
     "\"ssh_authorized_keys\":[\"k\"],\"cpus\":2}" },
   /* The service has its own words for these. */
   { "create_vm",

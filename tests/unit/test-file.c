@@ -468,8 +468,7 @@ test_make_directory_modes (Fixture *fixture, gconstpointer data)
   g_assert_error (error, G_IO_ERROR, G_IO_ERROR_NOT_DIRECTORY);
 }
 
-#define ADD(name, function)                                                                        \
-  g_test_add ("/file/" name, Fixture, NULL, set_up, function, tear_down)
+#define ADD(name, function) g_test_add ("/file/" name, Fixture, NULL, set_up, function, tear_down)
 
 int
 main (int argc, char **argv)

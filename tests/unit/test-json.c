@@ -112,7 +112,9 @@ static const BadText bad_texts[] = {
   { "[1]/**/", "unexpected '/'" },
   { "{\"a\":1;}", "unexpected ';'" },
   { "\v1", "unexpected byte 0x0b" },
-  { "\xc2\xa0" "1", "unexpected byte 0xc2" },
+  { "\xc2\xa0"
+    "1",
+    "unexpected byte 0xc2" },
 };
 
 static void
@@ -251,7 +253,8 @@ static const char *const round_trips[] = {
   "\"\\\"\\\\\\b\\f\\n\\r\\t\\u0001\\u001f\\u007f\\u0085\"\n",
   "\"\\u003c\\u003e\\u0026\\u2028\\u2029\"\n",
   "\"\xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80\"\n",
-  "{\n  \"b\": 1,\n  \"a\": [],\n  \"c\": {},\n  \"d\": [\n    1,\n    {\n      \"x\": null\n    }\n  ]\n}\n",
+  "{\n  \"b\": 1,\n  \"a\": [],\n  \"c\": {},\n  \"d\": [\n    1,\n    {\n      \"x\": null\n    "
+  "}\n  ]\n}\n",
   "{\n  \"\": \"\",\n  \"\\u003cb\\u003e\": 1\n}\n",
   "[\n  [\n    []\n  ],\n  \"x\"\n]\n",
 };
@@ -413,8 +416,9 @@ parse_object (const char *text)
 static void
 test_getters (void)
 {
-  g_autoptr (JsonObject) object = parse_object ("{\"s\":\"x\",\"i\":7,\"d\":2.0,\"b\":true,\"n\":null,"
-                                                "\"v\":[\"a\",\"b\"],\"o\":{\"k\":1},\"l\":[1]}");
+  g_autoptr (JsonObject) object
+      = parse_object ("{\"s\":\"x\",\"i\":7,\"d\":2.0,\"b\":true,\"n\":null,"
+                      "\"v\":[\"a\",\"b\"],\"o\":{\"k\":1},\"l\":[1]}");
   g_autoptr (GError) error = NULL;
   g_auto (GStrv) strv = NULL;
   const char *string;

@@ -90,11 +90,30 @@ parse (const char *text)
 
 /* The order is the one in which get_info lists the tools. */
 static const char *const names[] = {
-  "get_info",       "get_host",       "list_images",        "get_image",      "list_networks",
-  "get_network",    "list_vms",       "get_vm",             "get_vm_console", "get_vm_metrics",
-  "get_vm_attestation", "create_network", "delete_network", "create_vm",      "start_vm",
-  "stop_vm",        "reboot_vm",      "delete_vm",          "exec_vm",        "forward_port",
-  "list_forwards",  "close_forward",  "get_vm_report",      "get_openapi",
+  "get_info",
+  "get_host",
+  "list_images",
+  "get_image",
+  "list_networks",
+  "get_network",
+  "list_vms",
+  "get_vm",
+  "get_vm_console",
+  "get_vm_metrics",
+  "get_vm_attestation",
+  "create_network",
+  "delete_network",
+  "create_vm",
+  "start_vm",
+  "stop_vm",
+  "reboot_vm",
+  "delete_vm",
+  "exec_vm",
+  "forward_port",
+  "list_forwards",
+  "close_forward",
+  "get_vm_report",
+  "get_openapi",
 };
 
 static void
@@ -231,8 +250,7 @@ test_routes (void)
   for (guint i = 0; i < G_N_ELEMENTS (routes); i++)
     {
       g_autoptr (JsonObject) arguments = json_object_new ();
-      const VmmOperation *row
-          = vmm_operations_match (routes[i].method, routes[i].path, arguments);
+      const VmmOperation *row = vmm_operations_match (routes[i].method, routes[i].path, arguments);
       g_autoptr (JsonNode) node = NULL;
       g_autofree char *text = NULL;
 
@@ -265,9 +283,17 @@ static void
 test_openapi (void)
 {
   static const char *const schemas[] = {
-    "Host", "Device", "Tool", "Firmware", "Image", "CreateNetworkRequest", "NetworkSpec", "Lease",
-    "Network", "CreateVMRequest", "Quote", "Attestation", "Paths", "VM", "ExecRequest",
-    "ExecResult", "ForwardRequest", "Forward", "Console", "Metrics", "Error",
+    "Host",           "Device",
+    "Tool",           "Firmware",
+    "Image",          "CreateNetworkRequest",
+    "NetworkSpec",    "Lease",
+    "Network",        "CreateVMRequest",
+    "Quote",          "Attestation",
+    "Paths",          "VM",
+    "ExecRequest",    "ExecResult",
+    "ForwardRequest", "Forward",
+    "Console",        "Metrics",
+    "Error",
   };
 
   g_assert_true (g_str_has_prefix (vmm_openapi_document, "openapi: \"3.1.0\"\n"));
@@ -372,8 +398,7 @@ test_call_refused (void)
   assert_refused ("create_vm", "uid:0", "{\"name\":1}", VMM_ERROR_INVALID_REQUEST,
                   "invalid request: body: json: name must be a string, not a number");
   assert_refused ("get_vm_console", "uid:0", "{\"id\":\"x\",\"lines\":\"abc\"}",
-                  VMM_ERROR_INVALID_REQUEST,
-                  "invalid request: lines: \"abc\" is not an integer");
+                  VMM_ERROR_INVALID_REQUEST, "invalid request: lines: \"abc\" is not an integer");
   assert_refused ("get_vm", "uid:0", "{}", VMM_ERROR_INVALID_REQUEST,
                   "invalid request: required argument \"id\" not found");
   assert_refused ("get_host", "", "{}", VMM_ERROR_UNAUTHORIZED,

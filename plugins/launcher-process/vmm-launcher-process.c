@@ -400,13 +400,15 @@ static GVariant *
 vmm_launcher_process_describe_host (VmmBackend *backend)
 {
   VmmLauncherProcess *self = VMM_LAUNCHER_PROCESS (backend);
-  g_auto (GVariantDict) members = G_VARIANT_DICT_INIT (NULL);
+  GVariantBuilder members;
 
+  g_variant_builder_init (&members, G_VARIANT_TYPE_VARDICT);
   if (self->runs_as != NULL)
-    g_variant_dict_insert (&members, "childrenRunAs", "s", self->runs_as);
+    g_variant_builder_add (&members, "{sv}", "childrenRunAs", g_variant_new_string (self->runs_as));
   if (self->runs_as_reason != NULL)
-    g_variant_dict_insert (&members, "childrenRunAsReason", "s", self->runs_as_reason);
-  return g_variant_dict_end (&members);
+    g_variant_builder_add (&members, "{sv}", "childrenRunAsReason",
+                           g_variant_new_string (self->runs_as_reason));
+  return g_variant_builder_end (&members);
 }
 
 static void

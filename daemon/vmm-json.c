@@ -7,9 +7,9 @@
  * json-glib builds the tree afterwards from a text that is known to be good. Nothing else calls
  * json_parser_*.
  *
- * Cost is bounded whatever the text: one pass, at most VMM_JSON_MAX_MEMBERS names an object, and a
- * limit on names of equal hash, because json-glib keys its tables with g_str_hash() as we do here.
- */
+ * Cost is bounded whatever the text: one pass, so many values a text and names an object as the
+ * header says, and a limit on names of equal hash, because json-glib keys its tables with
+ * g_str_hash() as we do here. */
 
 #include "config.h"
 
@@ -50,6 +50,7 @@ typedef struct
   const char *start;
   const char *end;
   const char *at;
+  guint n_values;
   guint depth;
   gboolean is_object[VMM_JSON_MAX_DEPTH];
   GHashTable *names[VMM_JSON_MAX_DEPTH];
@@ -339,6 +340,8 @@ scan_value (Scan *scan, Expect *expect)
 {
   char first = scan->at < scan->end ? *scan->at : '\0';
 
+  if (++scan->n_values > VMM_JSON_MAX_VALUES)
+    return scan_fail (scan, scan->at, "more than %d values", VMM_JSON_MAX_VALUES);
   *expect = scan->depth == 0 ? EXPECT_END : EXPECT_SEPARATOR;
   switch (first)
     {

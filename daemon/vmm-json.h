@@ -13,6 +13,8 @@ G_BEGIN_DECLS
 /* Members of one object, and bytes of one number. */
 #define VMM_JSON_MAX_MEMBERS 1024
 #define VMM_JSON_MAX_NUMBER 1024
+/* Values in one text: a body of the size we take could else hold millions of empty objects. */
+#define VMM_JSON_MAX_VALUES 200000
 
 JsonNode *vmm_json_parse (const char *text, gsize length, GError **error);
 JsonObject *vmm_json_parse_object (const char *text, gsize length, GError **error);

@@ -228,6 +228,20 @@ test_long_number (void)
   assert_bad (text, strlen (text), "number of more than 1024 bytes");
 }
 
+static void
+test_many_values (void)
+{
+  g_autofree char *inner = repeat ("{},", VMM_JSON_MAX_VALUES - 2);
+  g_autofree char *good = g_strconcat ("[", inner, "1]", NULL);
+  g_autofree char *bad = g_strconcat ("[", inner, "1,2]", NULL);
+  g_autoptr (GError) error = NULL;
+  g_autoptr (JsonNode) node = vmm_json_parse (good, strlen (good), &error);
+
+  g_assert_no_error (error);
+  g_assert_nonnull (node);
+  assert_bad (bad, strlen (bad), "more than 200000 values");
+}
+
 /* What is read and written again as it was. */
 static const char *const round_trips[] = {
   "{}\n",
@@ -512,6 +526,7 @@ main (int argc, char **argv)
   g_test_add_func ("/json/depth", test_depth);
   g_test_add_func ("/json/members", test_members);
   g_test_add_func ("/json/long-number", test_long_number);
+  g_test_add_func ("/json/many-values", test_many_values);
   g_test_add_func ("/json/round-trips", test_round_trips);
   g_test_add_func ("/json/escapes-read", test_escapes_read);
   g_test_add_func ("/json/numbers-read", test_numbers_read);

@@ -25,6 +25,12 @@ struct _VmmVerdict
 };
 
 G_DEFINE_BOXED_TYPE (VmmVerdict, vmm_verdict, vmm_verdict_ref, vmm_verdict_unref)
+/**
+ * VmmAttestor:
+ *
+ * Judges whether a guest booted what it should have. A backend that implements nothing accepts no
+ * evidence and is never taken for one that verifies.
+ */
 G_DEFINE_INTERFACE (VmmAttestor, vmm_attestor, VMM_TYPE_BACKEND)
 
 /* An attestor that does not say that it verifies does not. */

@@ -52,8 +52,18 @@ const char *vmm_verdict_get_pcr (VmmVerdict *self, guint index);
 gboolean vmm_verdict_was_learned (VmmVerdict *self, guint index);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (VmmVerdict, vmm_verdict_unref)
 
+/**
+ * VMM_VERDICT_N_PCRS:
+ *
+ * How many platform configuration registers a verdict can tell of.
+ */
 #define VMM_VERDICT_N_PCRS 24
 
+/**
+ * VMM_ATTESTOR_EXTENSION_POINT:
+ *
+ * The extension point of attestors.
+ */
 #define VMM_ATTESTOR_EXTENSION_POINT "vmm-attestor"
 #define VMM_TYPE_ATTESTOR (vmm_attestor_get_type ())
 G_DECLARE_INTERFACE (VmmAttestor, vmm_attestor, VMM, ATTESTOR, VmmBackend)
@@ -77,8 +87,7 @@ struct _VmmAttestorInterface
   void (*begin_boot) (VmmAttestor *self, const char *vm_id);
   GBytes *(*dup_nonce) (VmmAttestor *self, const char *vm_id, GError **error);
   void (*judge_async) (VmmAttestor *self, const VmmBootContext *boot, GBytes *evidence,
-                       GCancellable *cancellable, GAsyncReadyCallback callback,
-                       gpointer user_data);
+                       GCancellable *cancellable, GAsyncReadyCallback callback, gpointer user_data);
   VmmVerdict *(*judge_finish) (VmmAttestor *self, GAsyncResult *result, GError **error);
   void (*forget) (VmmAttestor *self, const char *vm_id);
 };

@@ -9,6 +9,13 @@
 
 #include "vmm-backend.h"
 
+/**
+ * VmmBackend:
+ *
+ * What every kind of backend has in common: it is configured once, can say whether it could work on
+ * this host, and may add to the host report. Every backend implements this interface beside the one
+ * of its kind.
+ */
 G_DEFINE_INTERFACE (VmmBackend, vmm_backend, G_TYPE_OBJECT)
 
 static gboolean

@@ -35,6 +35,11 @@ typedef enum
   VMM_ERROR_INTERNAL,
 } VmmError;
 
+/**
+ * VMM_ERROR_LAST:
+ *
+ * The number of error codes.
+ */
 #define VMM_ERROR_LAST (VMM_ERROR_INTERNAL + 1)
 
 /**

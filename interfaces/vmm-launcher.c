@@ -9,6 +9,12 @@
 
 #include "vmm-error.h"
 
+/**
+ * VmmLauncher:
+ *
+ * Runs the processes of VMs and networks and finds them again. A backend that implements nothing
+ * starts nothing.
+ */
 G_DEFINE_INTERFACE (VmmLauncher, vmm_launcher, VMM_TYPE_BACKEND)
 
 static gboolean

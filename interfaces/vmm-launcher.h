@@ -6,6 +6,11 @@
 
 G_BEGIN_DECLS
 
+/**
+ * VMM_LAUNCHER_EXTENSION_POINT:
+ *
+ * The extension point of launchers.
+ */
 #define VMM_LAUNCHER_EXTENSION_POINT "vmm-launcher"
 #define VMM_TYPE_LAUNCHER (vmm_launcher_get_type ())
 G_DECLARE_INTERFACE (VmmLauncher, vmm_launcher, VMM, LAUNCHER, VmmBackend)

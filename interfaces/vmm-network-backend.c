@@ -21,6 +21,11 @@ enum
 
 static guint signals[N_SIGNALS];
 
+/**
+ * VmmNetworkBackend:
+ *
+ * Opens networks. Each one that is up is a [class@Network].
+ */
 G_DEFINE_ABSTRACT_TYPE (VmmNetwork, vmm_network, G_TYPE_OBJECT)
 G_DEFINE_INTERFACE (VmmNetworkBackend, vmm_network_backend, VMM_TYPE_BACKEND)
 

@@ -17,6 +17,8 @@ G_BEGIN_DECLS
  * @enable_imds: whether 169.254.169.254 is served
  * @enable_host_alias: whether the last but one address reaches the host's 127.0.0.1
  * @directory: the network's own directory, 0750, made by the daemon
+ *
+ * What a network is to be.
  */
 typedef struct
 {
@@ -60,6 +62,8 @@ typedef struct
  * @protocol: `tcp` or `udp`
  * @host_address: address to listen on
  * @host_port: port to listen on; 0 lets the kernel choose
+ *
+ * A port of the host that leads to a port of a VM.
  */
 typedef struct
 {
@@ -78,6 +82,8 @@ typedef struct
  * @bytes_received: bytes received from VMs, framing included
  * @dropped: frames dropped because a queue was full
  * @spoofed: frames refused because they were not the lease's
+ *
+ * What a network carried since it came up.
  */
 typedef struct
 {
@@ -92,7 +98,8 @@ typedef struct
  *
  * A network that is up.
  *
- * ::failed (const char *reason) says that it carries no packets any more; ::recovered that it does again.
+ * ::failed (const char *reason) says that it carries no packets any more; ::recovered that it does
+ * again.
  */
 #define VMM_TYPE_NETWORK (vmm_network_get_type ())
 G_DECLARE_DERIVABLE_TYPE (VmmNetwork, vmm_network, VMM, NETWORK, GObject)
@@ -146,6 +153,11 @@ void vmm_network_close_async (VmmNetwork *self, gboolean keep_running, GCancella
                               GAsyncReadyCallback callback, gpointer user_data);
 gboolean vmm_network_close_finish (VmmNetwork *self, GAsyncResult *result, GError **error);
 
+/**
+ * VMM_NETWORK_BACKEND_EXTENSION_POINT:
+ *
+ * The extension point of network backends.
+ */
 #define VMM_NETWORK_BACKEND_EXTENSION_POINT "vmm-network"
 #define VMM_TYPE_NETWORK_BACKEND (vmm_network_backend_get_type ())
 G_DECLARE_INTERFACE (VmmNetworkBackend, vmm_network_backend, VMM, NETWORK_BACKEND, VmmBackend)

@@ -275,7 +275,7 @@ vmm_process_spec_add_after (VmmProcessSpec *self, const char *id)
  * vmm_process_spec_take_fd:
  * @self: a description
  * @name: the descriptor's name, for launchers that pass names
- * @fd: (transfer full): an open descriptor; closed with the description
+ * @fd: an open descriptor, which the description takes over and closes in the end
  *
  * Adds a descriptor that the process inherits: the first one added is number 3 in it, the next
  * number 4 and so on.

@@ -113,6 +113,8 @@ void vmm_exit_status_from_wait (int wait_status, VmmExitStatus *status);
  * VmmProcessUsage:
  * @cpu_usec: processor time used, user and system, in microseconds
  * @memory_bytes: resident memory, in bytes
+ *
+ * What a process used so far.
  */
 typedef struct
 {
@@ -125,7 +127,8 @@ typedef struct
  *
  * A process that a launcher started or found again.
  *
- * ::exited (const VmmExitStatus *status, const char *text) is emitted exactly once, on the main context.
+ * ::exited (const VmmExitStatus *status, const char *text) is emitted exactly once, on the main
+ * context.
  */
 #define VMM_TYPE_PROCESS (vmm_process_get_type ())
 G_DECLARE_DERIVABLE_TYPE (VmmProcess, vmm_process, VMM, PROCESS, GObject)

@@ -9,6 +9,11 @@
 
 #include "vmm-error.h"
 
+/**
+ * VmmStorageBackend:
+ *
+ * Keeps the disks. What a backend does not implement is unsupported.
+ */
 G_DEFINE_INTERFACE (VmmStorageBackend, vmm_storage_backend, VMM_TYPE_BACKEND)
 
 static void

@@ -10,6 +10,8 @@ G_BEGIN_DECLS
  * @VMM_VOLUME_OPEN: the volume must exist
  * @VMM_VOLUME_NEW: the volume must not exist
  * @VMM_VOLUME_ANY: either
+ *
+ * Whether a volume is to exist already.
  */
 typedef enum
 {
@@ -25,6 +27,8 @@ typedef enum
  * @mode: whether it is to exist
  * @read_only: whether it is opened for reading only
  * @template_name: (nullable): how it is made, a name of the backend's
+ *
+ * Which volume is wanted, and how.
  */
 typedef struct
 {
@@ -79,6 +83,11 @@ gboolean vmm_volume_is_block_device (VmmVolume *self);
 gboolean vmm_volume_is_read_only (VmmVolume *self);
 void vmm_volume_release (VmmVolume *self);
 
+/**
+ * VMM_STORAGE_BACKEND_EXTENSION_POINT:
+ *
+ * The extension point of storage backends.
+ */
 #define VMM_STORAGE_BACKEND_EXTENSION_POINT "vmm-storage"
 #define VMM_TYPE_STORAGE_BACKEND (vmm_storage_backend_get_type ())
 G_DECLARE_INTERFACE (VmmStorageBackend, vmm_storage_backend, VMM, STORAGE_BACKEND, VmmBackend)
@@ -92,7 +101,7 @@ G_DECLARE_INTERFACE (VmmStorageBackend, vmm_storage_backend, VMM, STORAGE_BACKEN
  * @remove_async: delete a volume that nobody uses; what does not exist is %VMM_ERROR_NOT_FOUND
  * @remove_finish: whether it is gone
  * @list_async: list volumes whose name matches a glob
- * @list_finish: (transfer full) (element-type VmmVolumeInfo): the volumes
+ * @list_finish: the volumes, each a #VmmVolumeInfo
  *
  * Keeps the disks.
  */
@@ -120,9 +129,9 @@ void vmm_storage_backend_acquire_async (VmmStorageBackend *self, const VmmVolume
                                         gpointer user_data);
 VmmVolume *vmm_storage_backend_acquire_finish (VmmStorageBackend *self, GAsyncResult *result,
                                                GError **error);
-void vmm_storage_backend_grow_async (VmmStorageBackend *self, VmmVolume *volume,
-                                     guint64 size_bytes, GCancellable *cancellable,
-                                     GAsyncReadyCallback callback, gpointer user_data);
+void vmm_storage_backend_grow_async (VmmStorageBackend *self, VmmVolume *volume, guint64 size_bytes,
+                                     GCancellable *cancellable, GAsyncReadyCallback callback,
+                                     gpointer user_data);
 gboolean vmm_storage_backend_grow_finish (VmmStorageBackend *self, GAsyncResult *result,
                                           GError **error);
 void vmm_storage_backend_remove_async (VmmStorageBackend *self, const char *name,

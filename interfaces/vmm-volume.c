@@ -65,7 +65,7 @@ vmm_volume_init (VmmVolume *self)
  * vmm_volume_new:
  * @name: the volume's name
  * @path: (nullable): where QEMU opens it, or %NULL when it is given the descriptor
- * @fd: (transfer full): an open descriptor that the volume closes on release, or -1
+ * @fd: an open descriptor that the volume takes over and closes on release, or -1
  * @size_bytes: its size, in bytes
  * @is_block_device: whether it is a block device, not a file
  * @read_only: whether it cannot be written

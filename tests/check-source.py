@@ -23,12 +23,13 @@ LAYERS = [
     ("main", ["main", "vmm-serve"]),
     ("doors", ["vmm-http", "vmm-rest", "vmm-mcp", "vmm-dbus", "vmm-cli", "vmm-oauth"]),
     ("operations", ["vmm-operations", "vmm-arguments", "vmm-authority", "vmm-handlers"]),
-    ("service", ["vmm-service", "vmm-metrics", "vmm-guest", "vmm-imds"]),
+    ("service", ["vmm-service", "vmm-metrics", "vmm-guest", "vmm-imds", "vmm-progress-watch"]),
     ("machine", ["vmm-machine", "vmm-waiter"]),
     (
         "steps",
         [
             "vmm-options",
+            "vmm-plugin-loader",
             "vmm-plugin-registry",
             "vmm-images",
             "vmm-host",
@@ -41,7 +42,7 @@ LAYERS = [
             "vmm-ssh-key",
         ],
     ),
-    ("base", ["vmm-json", "vmm-time", "vmm-file", "vmm-log", "vmm-state-lock", "vmm-version", "vmm-call"]),
+    ("base", ["vmm-coalesced-file", "vmm-json", "vmm-time", "vmm-file", "vmm-log", "vmm-state-lock", "vmm-version", "vmm-call"]),
 ]
 RANK = {name: len(LAYERS) - i for i, (name, _) in enumerate(LAYERS)}
 

@@ -248,9 +248,8 @@ delete_closed_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 }
 
 void
-vmm_network_table_delete_async (VmmNetworkTable *self, const char *name,
-                                GCancellable *cancellable, GAsyncReadyCallback callback,
-                                gpointer user_data)
+vmm_network_table_delete_async (VmmNetworkTable *self, const char *name, GCancellable *cancellable,
+                                GAsyncReadyCallback callback, gpointer user_data)
 {
   g_autoptr (GTask) task = g_task_new (self, cancellable, callback, user_data);
   VmmNetworkEntry *entry;

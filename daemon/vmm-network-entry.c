@@ -258,8 +258,8 @@ parse_lease (VmmNetworkEntry *entry, const char *vm_id, const char *ip, GError *
     {
       g_autofree char *prefix = vmm_address_plan_to_text (&entry->plan);
 
-      vmm_set_error (error, VMM_ERROR_INVALID_REQUEST,
-                     "lease %s for %s is outside the pool of %s", ip, vm_id, prefix);
+      vmm_set_error (error, VMM_ERROR_INVALID_REQUEST, "lease %s for %s is outside the pool of %s",
+                     ip, vm_id, prefix);
       return FALSE;
     }
   holder = g_hash_table_lookup (entry->holders, GUINT_TO_POINTER (address));
@@ -375,7 +375,7 @@ GPtrArray *
 vmm_network_file_parse (GBytes *content, GError **error)
 {
   g_autoptr (GPtrArray) entries
-    = g_ptr_array_new_with_free_func ((GDestroyNotify) vmm_network_entry_unref);
+      = g_ptr_array_new_with_free_func ((GDestroyNotify) vmm_network_entry_unref);
   g_autoptr (JsonNode) root = NULL;
   JsonArray *array;
   gsize length;
@@ -395,7 +395,7 @@ vmm_network_file_parse (GBytes *content, GError **error)
     {
       g_autofree char *name = NULL;
       VmmNetworkEntry *entry
-        = parse_entry (entries, json_array_get_element (array, i), &name, error);
+          = parse_entry (entries, json_array_get_element (array, i), &name, error);
 
       if (entry == NULL)
         {

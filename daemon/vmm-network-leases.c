@@ -173,7 +173,7 @@ free_lease (GTask *task)
   LeaseRequest *request = g_task_get_task_data (task);
 
   request->address
-    = GPOINTER_TO_UINT (g_hash_table_lookup (request->entry->leases, request->vm_id));
+      = GPOINTER_TO_UINT (g_hash_table_lookup (request->entry->leases, request->vm_id));
   if (!vmm_network_entry_remove_lease (request->entry, request->vm_id))
     {
       GError *error = NULL;

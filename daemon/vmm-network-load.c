@@ -108,8 +108,7 @@ read_file (VmmNetworkTable *self, GError **error)
       return FALSE;
     }
   for (guint i = 0; i < entries->len; i++)
-    vmm_network_table_take_entry (self,
-                                  vmm_network_entry_ref (g_ptr_array_index (entries, i)));
+    vmm_network_table_take_entry (self, vmm_network_entry_ref (g_ptr_array_index (entries, i)));
   return TRUE;
 }
 

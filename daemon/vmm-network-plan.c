@@ -189,10 +189,10 @@ move_gateway (VmmAddressPlan *plan, const char *gateway, GError **error)
   return TRUE;
 }
 
-/* Host bits of the CIDR are masked away; gateway may be NULL or empty for the first host address. */
+/* Host bits of the CIDR are masked away; gateway may be NULL or empty for the first host address.
+ */
 gboolean
-vmm_address_plan_parse (const char *cidr, const char *gateway, VmmAddressPlan *plan,
-                        GError **error)
+vmm_address_plan_parse (const char *cidr, const char *gateway, VmmAddressPlan *plan, GError **error)
 {
   VmmAddressPlan parsed = { 0 };
 

@@ -7,8 +7,9 @@
  * does not keep the daemon from starting: the network stays listed with the reason, and is tried
  * again when a VM is plugged in.
  *
- * This file holds the table and answers questions; reading it at the start is in vmm-network-load.c,
- * creating and deleting in vmm-network-create.c, leases and ports in vmm-network-leases.c. */
+ * This file holds the table and answers questions; reading it at the start is in
+ * vmm-network-load.c, creating and deleting in vmm-network-create.c, leases and ports in
+ * vmm-network-leases.c. */
 
 #include "config.h"
 
@@ -66,8 +67,8 @@ vmm_network_table_class_init (VmmNetworkTableClass *klass)
 {
   G_OBJECT_CLASS (klass)->finalize = vmm_network_table_finalize;
   signals[SIGNAL_NETWORK_UP]
-    = g_signal_new ("network-up", VMM_TYPE_NETWORK_TABLE, G_SIGNAL_RUN_LAST, 0, NULL, NULL, NULL,
-                    G_TYPE_NONE, 1, G_TYPE_STRING);
+      = g_signal_new ("network-up", VMM_TYPE_NETWORK_TABLE, G_SIGNAL_RUN_LAST, 0, NULL, NULL, NULL,
+                      G_TYPE_NONE, 1, G_TYPE_STRING);
 }
 
 static void
@@ -138,10 +139,10 @@ vmm_network_table_take_entry (VmmNetworkTable *self, VmmNetworkEntry *entry)
 {
   guint place = 0;
 
-  while (place < self->entries->len
-         && strcmp (((VmmNetworkEntry *) g_ptr_array_index (self->entries, place))->name,
-                    entry->name)
-              < 0)
+  while (
+      place < self->entries->len
+      && strcmp (((VmmNetworkEntry *) g_ptr_array_index (self->entries, place))->name, entry->name)
+             < 0)
     place++;
   g_ptr_array_insert (self->entries, place, entry);
 }

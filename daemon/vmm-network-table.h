@@ -25,7 +25,8 @@ VmmLease *vmm_lease_copy (const VmmLease *lease);
 void vmm_lease_free (VmmLease *lease);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (VmmLease, vmm_lease_free)
 
-/* backend may be NULL: networks then load and list, but cannot be created (VMM_ERROR_UNSUPPORTED). */
+/* backend may be NULL: networks then load and list, but cannot be created (VMM_ERROR_UNSUPPORTED).
+ */
 VmmNetworkTable *vmm_network_table_new (const char *state_dir, VmmNetworkBackend *backend,
                                         VmmLauncher *launcher);
 
@@ -65,8 +66,7 @@ void vmm_network_table_attach_async (VmmNetworkTable *self, const char *name, co
                                      const char *socket_path, const char *metadata_path,
                                      GCancellable *cancellable, GAsyncReadyCallback callback,
                                      gpointer user_data);
-GStrv vmm_network_table_attach_finish (VmmNetworkTable *self, GAsyncResult *result,
-                                       GError **error);
+GStrv vmm_network_table_attach_finish (VmmNetworkTable *self, GAsyncResult *result, GError **error);
 /* keep_running: the daemon ends and the packets go on where the backend can. */
 void vmm_network_table_close_async (VmmNetworkTable *self, gboolean keep_running,
                                     GCancellable *cancellable, GAsyncReadyCallback callback,

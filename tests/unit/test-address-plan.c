@@ -148,8 +148,7 @@ test_refused (void)
       g_autoptr (GError) error = NULL;
       VmmAddressPlan plan;
 
-      g_assert_false (
-        vmm_address_plan_parse (refused[i].cidr, refused[i].gateway, &plan, &error));
+      g_assert_false (vmm_address_plan_parse (refused[i].cidr, refused[i].gateway, &plan, &error));
       g_assert_error (error, VMM_ERROR, VMM_ERROR_INVALID_REQUEST);
       assert_matches (refused[i].message, error->message);
     }

@@ -31,8 +31,7 @@ setup (Fixture *fixture, gconstpointer data)
   fixture->path = g_build_filename (fixture->state_dir, "networks.json", NULL);
   fixture->backend = g_object_new (test_fake_network_backend_get_type (), NULL);
   fixture->launcher = g_object_new (test_fake_launcher_get_type (), NULL);
-  fixture->table
-    = vmm_network_table_new (fixture->state_dir, fixture->backend, fixture->launcher);
+  fixture->table = vmm_network_table_new (fixture->state_dir, fixture->backend, fixture->launcher);
 }
 
 static void
@@ -103,8 +102,7 @@ create_well (Fixture *fixture, const char *name, const char *cidr)
   g_assert_no_error (error);
 }
 
-static gboolean
-delete (Fixture *fixture, const char *name, GError **error)
+static gboolean delete (Fixture *fixture, const char *name, GError **error)
 {
   TestAwait await = TEST_AWAIT_INIT;
   g_autoptr (GAsyncResult) result = NULL;
@@ -363,7 +361,7 @@ test_create_refused (Fixture *fixture, gconstpointer data)
 
   g_assert_cmpint (g_mkdir (foreign, 0700), ==, 0);
   in_the_way = g_strdup_printf (
-    "conflict: network \"taken\": %s exists and is no network's; move it away", foreign);
+      "conflict: network \"taken\": %s exists and is no network's; move it away", foreign);
   assert_refused (fixture, "taken", "10.0.0.0/24", VMM_ERROR_CONFLICT, in_the_way);
   g_assert_true (has_folder (fixture, "taken"));
   create_well (fixture, longest, "10.0.0.0/24");
@@ -375,7 +373,7 @@ test_long_path (Fixture *fixture, gconstpointer data)
   g_autofree char *tail = g_strnfill (90, 'd');
   g_autofree char *state_dir = g_build_filename (fixture->state_dir, tail, NULL);
   g_autofree char *message = g_strdup_printf (
-    "invalid request: socket path \"%s/networks/lab/qemu.sock\" exceeds 107 bytes", state_dir);
+      "invalid request: socket path \"%s/networks/lab/qemu.sock\" exceeds 107 bytes", state_dir);
 
   g_assert_cmpint (g_mkdir (state_dir, 0700), ==, 0);
   g_clear_object (&fixture->table);
@@ -421,8 +419,8 @@ test_create_twice_at_once (Fixture *fixture, gconstpointer data)
 
   load_well (fixture);
   test_fakes_hang ("network.open");
-  vmm_network_table_create_async (fixture->table, "lab", "10.77.0.0/24", NULL, NULL,
-                                  test_await_cb, &first);
+  vmm_network_table_create_async (fixture->table, "lab", "10.77.0.0/24", NULL, NULL, test_await_cb,
+                                  &first);
   assert_refused (fixture, "lab", "10.77.0.0/24", VMM_ERROR_CONFLICT,
                   "conflict: network \"lab\" already exists");
   g_assert_null (lease (fixture, "lab", "a0000001", &error));
@@ -459,8 +457,9 @@ test_no_backend (Fixture *fixture, gconstpointer data)
   g_autoptr (GError) error = NULL;
   g_autoptr (JsonNode) node = NULL;
 
-  write_file (fixture, "[{\"spec\":{\"name\":\"lab\",\"cidr\":\"10.77.0.0/24\",\"enableIMDS\":true},"
-                       "\"leases\":{\"a0000001\":\"10.77.0.2\"}}]");
+  write_file (fixture,
+              "[{\"spec\":{\"name\":\"lab\",\"cidr\":\"10.77.0.0/24\",\"enableIMDS\":true},"
+              "\"leases\":{\"a0000001\":\"10.77.0.2\"}}]");
   restart (fixture, NULL);
   load_well (fixture);
   g_assert_true (vmm_network_table_contains (fixture->table, "lab"));
@@ -472,7 +471,7 @@ test_no_backend (Fixture *fixture, gconstpointer data)
   g_assert_false (create (fixture, "dev", "10.42.0.0/24", &error));
   g_assert_error (error, VMM_ERROR, VMM_ERROR_UNSUPPORTED);
   g_assert_true (g_str_has_prefix (
-    error->message, "unsupported: network \"dev\": no network backend is available: "));
+      error->message, "unsupported: network \"dev\": no network backend is available: "));
   g_clear_error (&error);
   g_assert_false (has_folder (fixture, "dev"));
   g_assert_null (attach (fixture, "lab", "a0000001", "/tmp/s", &error));
@@ -565,7 +564,7 @@ counted_cb (GObject *source, GAsyncResult *result, gpointer user_data)
   guint *done = user_data;
   g_autoptr (GError) error = NULL;
   g_autoptr (VmmLease) got
-    = vmm_network_table_lease_finish (VMM_NETWORK_TABLE (source), result, &error);
+      = vmm_network_table_lease_finish (VMM_NETWORK_TABLE (source), result, &error);
 
   g_assert_no_error (error);
   g_assert_nonnull (got);
@@ -676,8 +675,8 @@ static void
 test_restore_refused (Fixture *fixture, gconstpointer data)
 {
 #define LAB(leases)                                                                                \
-  "[{\"spec\":{\"name\":\"lab\",\"cidr\":\"10.77.0.0/24\",\"enableIMDS\":true},\"leases\":{" leases \
-  "}}]"
+  "[{\"spec\":{\"name\":\"lab\",\"cidr\":\"10.77.0.0/"                                             \
+  "24\",\"enableIMDS\":true},\"leases\":{" leases "}}]"
   static const struct
   {
     const char *content;

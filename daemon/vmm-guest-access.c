@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Ways to a guest from the host: the tail of its console, and a command in it.
+ *
+ * The console is the guest's text: arbitrary bytes of any amount. Only its end is read, and what
+ * leaves here is valid UTF-8. A command goes through the VM's virtual network, never through the
+ * host's own stack: the guest's address means nothing there. */
+
+#include "config.h"
+
+#include "vmm-guest-access.h"
+
+#include <string.h>
+
+#include "vmm-file.h"
+
+#define CONSOLE_FILE "console.log"
+#define CONSOLE_LIMIT (64 * 1024)
+#define SSH_PORT 22
+
+char *
+vmm_console_tail (const char *text, gsize length, gboolean cut, guint lines)
+{
+  const char *start = text;
+  const char *end = text + length;
+
+  if (cut)
+    {
+      const char *newline = memchr (text, '\n', length);
+
+      start = newline != NULL ? newline + 1 : end;
+    }
+  while (end > start && (end[-1] == '\n' || end[-1] == '\r'))
+    end--;
+
+  for (const char *at = end; at > start; at--)
+    {
+      if (at[-1] == '\n' && --lines == 0)
+        {
+          start = at;
+          break;
+        }
+    }
+  return g_utf8_make_valid (start, end - start);
+}
+
+static void
+console_read_cb (GObject *source, GAsyncResult *result, gpointer user_data)
+{
+  g_autoptr (GTask) task = user_data;
+  guint lines = GPOINTER_TO_UINT (g_task_get_task_data (task));
+  g_autoptr (GBytes) bytes = NULL;
+  gboolean cut = FALSE;
+  GError *error = NULL;
+  const char *text;
+  gsize length;
+
+  bytes = vmm_file_read_tail_finish (result, &cut, &error);
+  if (error != NULL)
+    {
+      g_prefix_error (&error, "read console: ");
+      g_task_return_error (task, error);
+      return;
+    }
+  if (bytes == NULL)
+    {
+      g_task_return_pointer (task, g_strdup (""), g_free);
+      return;
+    }
+  text = g_bytes_get_data (bytes, &length);
+  g_task_return_pointer (task, vmm_console_tail (text, length, cut, lines), g_free);
+}
+
+void
+vmm_guest_read_console_async (VmmMachine *machine, guint lines, GCancellable *cancellable,
+                              GAsyncReadyCallback callback, gpointer user_data)
+{
+  GTask *task = g_task_new (machine, cancellable, callback, user_data);
+  g_autofree char *path = vmm_machine_dup_path (machine, CONSOLE_FILE);
+
+  g_task_set_source_tag (task, vmm_guest_read_console_async);
+  g_task_set_task_data (task, GUINT_TO_POINTER (MAX (lines, 1)), NULL);
+  vmm_file_read_tail_async (path, CONSOLE_LIMIT, cancellable, console_read_cb, task);
+}
+
+char *
+vmm_guest_read_console_finish (VmmMachine *machine, GAsyncResult *result, GError **error)
+{
+  g_return_val_if_fail (g_task_is_valid (result, machine), NULL);
+
+  return g_task_propagate_pointer (G_TASK (result), error);
+}
+
+static void
+dialed_cb (GObject *source, GAsyncResult *result, gpointer user_data)
+{
+  g_autoptr (GTask) task = user_data;
+  VmmMachine *machine = g_task_get_source_object (task);
+  g_autoptr (GIOStream) stream = NULL;
+  GError *error = NULL;
+
+  stream = vmm_network_dial_finish (VMM_NETWORK (source), result, &error);
+  if (stream == NULL)
+    {
+      g_prefix_error (&error, "dial %s:%d: ", vmm_machine_get_record (machine)->ip, SSH_PORT);
+      g_task_return_error (task, error);
+      return;
+    }
+  g_io_stream_close_async (stream, G_PRIORITY_DEFAULT, NULL, NULL, NULL);
+  vmm_set_error (&error, VMM_ERROR_UNSUPPORTED, "exec_vm: this build has no ssh client");
+  g_task_return_error (task, error);
+}
+
+static VmmNetwork *
+find_network (VmmMachine *machine, GError **error)
+{
+  const VmmMachineRecord *record = vmm_machine_get_record (machine);
+  VmmNetworkTable *networks = vmm_machine_get_context (machine)->networks;
+  VmmNetwork *network = vmm_network_table_get_network (networks, record->network);
+
+  if (network == NULL)
+    vmm_set_error (error, VMM_ERROR_CONFLICT, "network \"%s\" is down", record->network);
+  return network;
+}
+
+void
+vmm_guest_exec_async (VmmMachine *machine, const char *const *command, GCancellable *cancellable,
+                      GAsyncReadyCallback callback, gpointer user_data)
+{
+  g_autoptr (GTask) task = g_task_new (machine, cancellable, callback, user_data);
+  const VmmMachineRecord *record = vmm_machine_get_record (machine);
+  VmmNetwork *network = NULL;
+  GError *error = NULL;
+
+  g_task_set_source_tag (task, vmm_guest_exec_async);
+  if (!vmm_machine_state_is_live (record->state))
+    vmm_set_error (&error, VMM_ERROR_CONFLICT, "vm %s is not running (%s)", record->id,
+                   vmm_machine_state_to_nick (record->state));
+  else if (record->ip == NULL)
+    vmm_set_error (&error, VMM_ERROR_CONFLICT, "vm %s has no address (%s)", record->id,
+                   vmm_machine_state_to_nick (record->state));
+  else
+    network = find_network (machine, &error);
+  if (network == NULL)
+    {
+      g_task_return_error (task, error);
+      return;
+    }
+
+  vmm_network_dial_async (network, record->id, record->ip, SSH_PORT, cancellable, dialed_cb,
+                          g_steal_pointer (&task));
+}
+
+JsonNode *
+vmm_guest_exec_finish (VmmMachine *machine, GAsyncResult *result, GError **error)
+{
+  g_return_val_if_fail (g_task_is_valid (result, machine), NULL);
+
+  return g_task_propagate_pointer (G_TASK (result), error);
+}

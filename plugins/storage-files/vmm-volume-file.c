@@ -170,6 +170,17 @@ link_file (int folder_fd, int fd, const char *entry)
   return linkat (AT_FDCWD, source, folder_fd, entry, AT_SYMLINK_FOLLOW) == 0;
 }
 
+/* A folder in which nothing can be made is no property of the volume. */
+static void
+set_create_error (GError **error, const VmmVolumeFolder *folder, const char *name)
+{
+  if (errno == EACCES || errno == EPERM || errno == EROFS)
+    vmm_set_error (error, VMM_ERROR_INTERNAL, "volume %s: create in %s: %s", name, folder->path,
+                   g_strerror (errno));
+  else
+    vmm_volume_set_errno_error (error, name, "create");
+}
+
 /* Where files without a name are not known. */
 static gboolean
 create_by_name (const VmmVolumeFolder *folder, int folder_fd, const VmmVolumeRequest *request,
@@ -180,7 +191,7 @@ create_by_name (const VmmVolumeFolder *folder, int folder_fd, const VmmVolumeReq
 
   if (fd < 0)
     {
-      vmm_volume_set_errno_error (error, request->name, "create");
+      set_create_error (error, folder, request->name);
       return FALSE;
     }
 
@@ -205,14 +216,13 @@ create_file (const VmmVolumeFolder *folder, int folder_fd, const VmmVolumeReques
     }
   else if (fd < 0)
     {
-      vmm_set_error (error, VMM_ERROR_INTERNAL, "volume %s: create in %s: %s", request->name,
-                     folder->path, g_strerror (errno));
+      set_create_error (error, folder, request->name);
     }
   else if (fill (folder, request, fd, cancellable, error))
     {
       done = link_file (folder_fd, fd, entry);
       if (!done)
-        vmm_volume_set_errno_error (error, request->name, "create");
+        set_create_error (error, folder, request->name);
     }
   vmm_volume_close_fd (fd);
   if (!done)

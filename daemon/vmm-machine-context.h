@@ -24,6 +24,9 @@ typedef struct
   gint64 boot_timeout_us;
   gint64 stop_timeout_us;
   gboolean closing;
+  /* The next vsock CID that no machine of this daemon has, 0 for none. May be NULL. */
+  guint32 (*next_cid) (gpointer data, guint32 after);
+  gpointer next_cid_data;
 } VmmMachineContext;
 
 G_END_DECLS

@@ -13,7 +13,8 @@ G_BEGIN_DECLS
 /* One VM: its record, its queue of operations, events in, notify::state out.
  *
  * ::changed is emitted after every change of the record (and so after every notify::state), when it
- * is on disk. ::gone is emitted once, when nothing of it is left. */
+ * is on disk. ::gone is emitted once, when nothing of it is left. ::transition (guint event, guint
+ * from, guint to) is emitted at each event that a row of the table took, also without a new state. */
 #define VMM_TYPE_MACHINE (vmm_machine_get_type ())
 G_DECLARE_FINAL_TYPE (VmmMachine, vmm_machine, VMM, MACHINE, GObject)
 

@@ -197,6 +197,8 @@ code_of (const GError *error)
     return code_of_file_error (error->code);
   if (error->domain == G_DBUS_ERROR)
     return code_of_dbus_error (error->code);
+  if (g_error_matches (error, G_SPAWN_ERROR, G_SPAWN_ERROR_NOENT))
+    return VMM_ERROR_NOT_FOUND;
   return VMM_ERROR_INTERNAL;
 }
 

@@ -14,8 +14,8 @@ G_DECLARE_FINAL_TYPE (VmmCoalescedFile, vmm_coalesced_file, VMM, COALESCED_FILE,
 typedef GBytes *(*VmmCoalescedContent) (gpointer user_data);
 
 /* Borrows user_data: the owner drops this object first, or waits for its writes. */
-VmmCoalescedFile *vmm_coalesced_file_new (const char *path, guint mode,
-                                          VmmCoalescedContent content, gpointer user_data);
+VmmCoalescedFile *vmm_coalesced_file_new (const char *path, guint mode, VmmCoalescedContent content,
+                                          gpointer user_data);
 /* Answers when a content taken now or later is on disk. */
 void vmm_coalesced_file_save_async (VmmCoalescedFile *self, GAsyncReadyCallback callback,
                                     gpointer user_data);

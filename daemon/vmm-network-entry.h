@@ -18,14 +18,14 @@ typedef struct
   gboolean enable_imds;
   gboolean enable_host_alias;
   VmmAddressPlan plan;
-  GHashTable *leases;      /* VM id -> GUINT_TO_POINTER (address) */
-  GHashTable *holders;     /* GUINT_TO_POINTER (address) -> VM id */
+  GHashTable *leases;  /* VM id -> GUINT_TO_POINTER (address) */
+  GHashTable *holders; /* GUINT_TO_POINTER (address) -> VM id */
 
-  VmmNetwork *network;     /* NULL while it is down */
-  char *error;             /* why it is down; NULL when it is up */
-  gboolean recorded;       /* FALSE while it is being created: nobody sees it yet */
+  VmmNetwork *network; /* NULL while it is down */
+  char *error;         /* why it is down; NULL when it is up */
+  gboolean recorded;   /* FALSE while it is being created: nobody sees it yet */
   gboolean deleting;
-  GPtrArray *openers;      /* of GTask: who waits for it to come up; NULL when nobody does */
+  GPtrArray *openers; /* of GTask: who waits for it to come up; NULL when nobody does */
 } VmmNetworkEntry;
 
 /* Checks name, CIDR and gateway in this order. */

@@ -25,8 +25,7 @@ VmmLease *vmm_lease_copy (const VmmLease *lease);
 void vmm_lease_free (VmmLease *lease);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (VmmLease, vmm_lease_free)
 
-/* backend may be NULL: networks then load and list, but cannot be created (VMM_ERROR_UNSUPPORTED).
- */
+/* Without a backend (NULL) networks load and list, and are not created (VMM_ERROR_UNSUPPORTED). */
 VmmNetworkTable *vmm_network_table_new (const char *state_dir, VmmNetworkBackend *backend,
                                         VmmLauncher *launcher);
 

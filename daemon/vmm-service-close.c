@@ -143,7 +143,7 @@ vmm_service_close_async (VmmService *self, gboolean detach, GAsyncReadyCallback 
   data->detach = detach && launcher != NULL && vmm_launcher_outlives_daemon (launcher);
   data->open = g_hash_table_new_full (NULL, NULL, g_object_unref, NULL);
   g_task_set_task_data (task, data, (GDestroyNotify) close_data_free);
-  data->deadline_id = g_timeout_add ((guint) (budget_us / 1000), deadline_cb, task);
+  data->deadline_id = g_timeout_add ((guint) MAX (budget_us / 1000, 0), deadline_cb, task);
   close_machines (self, task);
 }
 

@@ -148,6 +148,15 @@ draw_cid (VmmService *self)
   return first_free (self, record_cid, base, CID_MIN, CID_MAX);
 }
 
+/* For a machine whose CID another daemon of this host has. */
+guint32
+vmm_service_next_cid (gpointer service, guint32 after)
+{
+  guint32 start = after >= CID_MAX ? CID_MIN : after + 1;
+
+  return first_free (service, record_cid, start, CID_MIN, CID_MAX);
+}
+
 static guint32
 draw_port (VmmService *self, GError **error)
 {

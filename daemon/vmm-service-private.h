@@ -28,6 +28,9 @@ JsonNode *vmm_service_describe (VmmService *self, VmmMachine *machine);
 /* Refuses with "vm-manager is shutting down" once the shutdown began. */
 gboolean vmm_service_check_open (VmmService *self, GError **error);
 
+/* The first CID behind one that no machine has; the context's next_cid. */
+guint32 vmm_service_next_cid (gpointer service, guint32 after);
+
 /* Arguments of a call: absent or null gives the fallback; of another type, an invalid request. */
 gboolean vmm_service_get_string (VmmCall *call, const char *member, const char *fallback,
                                  const char **value, GError **error);

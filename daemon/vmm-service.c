@@ -134,6 +134,8 @@ vmm_service_new (VmmMachineContext *context, VmmPluginRegistry *registry)
   gint64 limit = vmm_options_get_int (context->options, "metrics-guest-series-limit");
 
   self->context = context;
+  context->next_cid = vmm_service_next_cid;
+  context->next_cid_data = self;
   g_set_object (&self->registry, registry);
   self->metrics = vmm_metrics_new (context->networks, limit > 0 ? (guint) limit : 1000);
   g_signal_connect (context->networks, "network-up", G_CALLBACK (network_up_cb), self);

@@ -341,6 +341,25 @@ test_create_draws (Fixture *fixture, gconstpointer data)
                    service_fixture_get (two, "machineID"));
 }
 
+/* CIDs are the host's: one that another daemon has is found out by QEMU, and the next one is taken,
+ * over those that our own VMs have. */
+static void
+test_create_cid_in_use (Fixture *fixture, gconstpointer data)
+{
+  ServiceFixture *service = fixture->service;
+  g_autofree char *first = service_fixture_create_vm (service, "a", "ready");
+  g_autofree char *second = NULL;
+  VmmMachine *one = vmm_service_lookup (service->service, first, NULL);
+  VmmMachine *two;
+  guint32 base = vmm_machine_get_record (one)->cid;
+
+  test_fakes_fail_once ("launcher.start:qemu", VMM_ERROR_INTERNAL,
+                        "vhost-vsock: unable to set guest cid: Address already in use");
+  second = service_fixture_create_vm (service, "b", "ready");
+  two = vmm_service_lookup (service->service, second, NULL);
+  g_assert_cmpuint (vmm_machine_get_record (two)->cid, ==, base + 2);
+}
+
 /* What fails before the installer runs leaves nothing and answers the plain error. */
 static void
 test_create_undone (Fixture *fixture, gconstpointer data)
@@ -881,6 +900,18 @@ test_closing (Fixture *fixture, gconstpointer data)
   g_assert_null (test_fakes_get_network ("default"));
 }
 
+/* Whatever hangs, the end comes: the stop timeout and ten seconds after the begin. */
+static void
+test_closing_is_bounded (Fixture *fixture, gconstpointer data)
+{
+  ServiceFixture *service = fixture->service;
+
+  test_fakes_hang ("network.close");
+  service->context->stop_timeout_us = G_TIME_SPAN_MILLISECOND - 10 * G_TIME_SPAN_SECOND;
+  service_fixture_close (service, FALSE);
+  g_assert_cmpuint (test_fakes_get_n_hanging (), ==, 1);
+}
+
 #define ADD(path, peers, function)                                                                 \
   g_test_add ("/service/" path, Fixture, peers, setup, function, teardown)
 
@@ -899,6 +930,7 @@ main (int argc, char **argv)
   ADD ("create/invalid", NULL, test_create_invalid);
   ADD ("create/duplicate", NULL, test_create_duplicate);
   ADD ("create/draws", NULL, test_create_draws);
+  ADD ("create/cid-in-use", NULL, test_create_cid_in_use);
   ADD ("create/undone", NULL, test_create_undone);
   ADD ("create/failed", "installer-exit=7", test_create_failed);
   ADD ("create/progress", "installer-ms=never", test_create_progress);
@@ -916,5 +948,6 @@ main (int argc, char **argv)
   ADD ("forwards/refused", NULL, test_forwards_refused);
   ADD ("forwards/creating", NULL, test_forward_of_creating);
   ADD ("closing", NULL, test_closing);
+  ADD ("closing/bounded", NULL, test_closing_is_bounded);
   return g_test_run ();
 }

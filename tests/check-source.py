@@ -36,13 +36,14 @@ LAYERS = [
             "vmm-network",
             "vmm-sequence",
             "vmm-qemu",
+            "vmm-child-socket",
             "vmm-qmp",
             "vmm-tpm",
             "vmm-witness",
             "vmm-ssh-key",
         ],
     ),
-    ("base", ["vmm-coalesced-file", "vmm-json", "vmm-time", "vmm-file", "vmm-log", "vmm-state-lock", "vmm-version", "vmm-call"]),
+    ("base", ["vmm-coalesced-file", "vmm-json", "vmm-time", "vmm-file", "vmm-log", "vmm-state-lock", "vmm-version", "vmm-call", "vmm-exposition", "vmm-line-channel"]),
 ]
 RANK = {name: len(LAYERS) - i for i, (name, _) in enumerate(LAYERS)}
 

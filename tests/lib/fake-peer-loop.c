@@ -246,7 +246,7 @@ test_listen (const char *path)
 
   if (strlen (path) >= sizeof address.sun_path)
     return -1;
-  strcpy (address.sun_path, path);
+  g_strlcpy (address.sun_path, path, sizeof address.sun_path);
   unlink (path);
   open_loop (); /* raises the limit of descriptors */
   fd = socket (AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

@@ -851,6 +851,76 @@ test_forwards_refused (Fixture *fixture, gconstpointer data)
   g_assert_cmpuint (length_of (list), ==, 0);
 }
 
+/* A forward that is not on disk is nobody's; a port in flight is taken. */
+static void
+test_forward_not_recorded (Fixture *fixture, gconstpointer data)
+{
+  ServiceFixture *service = fixture->service;
+  g_autofree char *id = service_fixture_create_vm (service, "web", "ready");
+  g_autofree char *record = g_build_filename (service->state_dir, "vms", id, "vm.json", NULL);
+  g_autofree char *in_the_way = g_build_filename (record, "in-the-way", NULL);
+  g_autoptr (JsonNode) stopped = service_fixture_call_well (service, "stop_vm", "{'id':'%s'}", id);
+  g_autoptr (JsonNode) list = NULL;
+  g_autoptr (JsonNode) made = NULL;
+  g_autoptr (GError) error = NULL;
+
+  g_assert_cmpint (g_unlink (record), ==, 0);
+  g_assert_cmpint (g_mkdir_with_parents (in_the_way, 0700), ==, 0);
+  g_assert_null (service_fixture_call (service, "forward_port", &error,
+                                       "{'id':'%s','port':22,'host_port':2222}", id));
+  g_assert_nonnull (error);
+  list = service_fixture_call_well (service, "list_forwards", "{'id':'%s'}", id);
+  g_assert_cmpuint (length_of (list), ==, 0);
+  g_assert_cmpuint (test_fakes_get_n_forwards (), ==, 0);
+
+  /* The port is free again, for one at a time. */
+  test_remove_directory (g_strdup (record));
+  made = service_fixture_call_well (service, "forward_port",
+                                    "{'id':'%s','port':22,'host_port':2222}", id);
+  g_assert_cmpstr (service_fixture_get (made, "address"), ==, "127.0.0.1:2222");
+}
+
+static VmmCall *
+make_forward_call (const char *id)
+{
+  g_autofree char *text = g_strdup_printf ("{\"id\":\"%s\",\"port\":22,\"host_port\":2222}", id);
+  g_autoptr (VmmCaller) caller = vmm_caller_new ("test", "uid:4242");
+  g_autoptr (JsonObject) arguments = vmm_json_parse_object (text, strlen (text), NULL);
+
+  return vmm_call_new (caller, arguments, NULL);
+}
+
+/* Two callers want one port: a conflict, not a race. The VM goes meanwhile: nothing is left. */
+static void
+test_forward_in_flight (Fixture *fixture, gconstpointer data)
+{
+  ServiceFixture *service = fixture->service;
+  g_autofree char *id = service_fixture_create_vm (service, "web", "ready");
+  g_autofree char *other = service_fixture_create_vm (service, "db", "ready");
+  g_autoptr (VmmCall) call = make_forward_call (id);
+  TestAwait await = TEST_AWAIT_INIT;
+  g_autoptr (GAsyncResult) result = NULL;
+  g_autoptr (GError) error = NULL;
+  g_autoptr (JsonNode) gone = NULL;
+  g_autoptr (JsonNode) made = NULL;
+
+  test_fakes_hang ("network.forward");
+  vmm_service_forward_port_async (service->service, call, test_await_cb, &await);
+  service_fixture_call_badly (service, "forward_port", VMM_ERROR_CONFLICT,
+                              "conflict: host port tcp/2222 is being taken by another forward",
+                              "{'id':'%s','port':22,'host_port':2222}", other);
+  gone = service_fixture_call_well (service, "delete_vm", "{'id':'%s'}", id);
+  test_fakes_release ("network.forward");
+  result = test_await (&await);
+  g_assert_null (vmm_service_forward_port_finish (service->service, result, &error));
+  g_assert_nonnull (error);
+  g_assert_cmpuint (test_fakes_get_n_forwards (), ==, 0);
+  g_clear_object (&result);
+  made = service_fixture_call_well (service, "forward_port",
+                                    "{'id':'%s','port':22,'host_port':2222}", other);
+  g_assert_nonnull (made);
+}
+
 static void
 test_forward_of_creating (Fixture *fixture, gconstpointer data)
 {
@@ -946,6 +1016,8 @@ main (int argc, char **argv)
   ADD ("exec", NULL, test_exec);
   ADD ("forwards", NULL, test_forwards);
   ADD ("forwards/refused", NULL, test_forwards_refused);
+  ADD ("forwards/not-recorded", NULL, test_forward_not_recorded);
+  ADD ("forwards/in-flight", NULL, test_forward_in_flight);
   ADD ("forwards/creating", NULL, test_forward_of_creating);
   ADD ("closing", NULL, test_closing);
   ADD ("closing/bounded", NULL, test_closing_is_bounded);

@@ -2,7 +2,7 @@
 /* Lines over a socket, for the protocols that the daemon speaks with the programs beside a VM.
  *
  * The socket is watched directly, without a stream object and its buffers: there are two of these for
- * each VM, and a thousand idle ones should cost next to nothing. Bytes are kept only while a line is
+ * each VM, and a thousand VMs' idle ones should cost next to nothing. Bytes are kept only while a line is
  * not complete. One turn of the main loop reads a bounded amount, so that a peer that never stops
  * talking does not keep the others waiting.
  *
@@ -14,6 +14,8 @@
 #include "vmm-line-channel.h"
 
 #include <string.h>
+
+#include "vmm-socket-watch.h"
 
 #define READ_SIZE (16 * 1024)
 #define READS_PER_TURN 4
@@ -27,8 +29,7 @@ struct _VmmLineChannel
   gsize line_max;
   GByteArray *partial; /* the beginning of a line */
   GByteArray *unsent;
-  GSource *read_source;
-  GSource *write_source;
+  VmmSocketWatch *watch;
   gboolean open;
   gboolean broken; /* nothing can be sent any more */
 };
@@ -44,23 +45,13 @@ static guint signals[N_SIGNALS];
 
 G_DEFINE_FINAL_TYPE (VmmLineChannel, vmm_line_channel, G_TYPE_OBJECT)
 
-static void
-clear_source (GSource **source)
-{
-  if (*source == NULL)
-    return;
-  g_source_destroy (*source);
-  g_clear_pointer (source, g_source_unref);
-}
-
 void
 vmm_line_channel_close (VmmLineChannel *self)
 {
   g_return_if_fail (VMM_IS_LINE_CHANNEL (self));
 
   self->open = FALSE;
-  clear_source (&self->read_source);
-  clear_source (&self->write_source);
+  g_clear_pointer (&self->watch, vmm_socket_watch_free);
   g_clear_pointer (&self->partial, g_byte_array_unref);
   g_clear_pointer (&self->unsent, g_byte_array_unref);
   if (self->socket != NULL)
@@ -163,17 +154,6 @@ read_some (VmmLineChannel *self)
   return size == sizeof buffer;
 }
 
-static gboolean
-readable_cb (GSocket *socket, GIOCondition condition, gpointer user_data)
-{
-  g_autoptr (VmmLineChannel) self = g_object_ref (user_data);
-
-  for (guint i = 0; i < READS_PER_TURN && self->open; i++)
-    if (!read_some (self))
-      break;
-  return G_SOURCE_CONTINUE;
-}
-
 /* How much the socket takes now. */
 static gsize
 send_some (VmmLineChannel *self, const char *data, gsize length)
@@ -187,28 +167,28 @@ send_some (VmmLineChannel *self, const char *data, gsize length)
   return 0;
 }
 
-static gboolean
-writable_cb (GSocket *socket, GIOCondition condition, gpointer user_data)
+static void
+send_unsent (VmmLineChannel *self)
 {
-  VmmLineChannel *self = user_data;
   gsize sent = send_some (self, (const char *) self->unsent->data, self->unsent->len);
 
   g_byte_array_remove_range (self->unsent, 0, sent);
   if (self->unsent->len > 0 && !self->broken)
-    return G_SOURCE_CONTINUE;
+    return;
   g_clear_pointer (&self->unsent, g_byte_array_unref);
-  g_clear_pointer (&self->write_source, g_source_unref);
-  return G_SOURCE_REMOVE;
+  vmm_socket_watch_set_writable (self->watch, FALSE);
 }
 
-static GSource *
-watch (VmmLineChannel *self, GIOCondition condition, GSocketSourceFunc callback)
+static void
+ready_cb (gpointer user_data)
 {
-  GSource *source = g_socket_create_source (self->socket, condition, NULL);
+  g_autoptr (VmmLineChannel) self = g_object_ref (user_data);
 
-  g_source_set_callback (source, G_SOURCE_FUNC (callback), self, NULL);
-  g_source_attach (source, NULL);
-  return source;
+  if (self->unsent != NULL)
+    send_unsent (self);
+  for (guint i = 0; i < READS_PER_TURN && self->open; i++)
+    if (!read_some (self))
+      break;
 }
 
 static void
@@ -217,10 +197,11 @@ keep_unsent (VmmLineChannel *self, const char *data, gsize length)
   if (length == 0 || self->broken)
     return;
   if (self->unsent == NULL)
-    self->unsent = g_byte_array_new ();
+    {
+      self->unsent = g_byte_array_new ();
+      vmm_socket_watch_set_writable (self->watch, TRUE);
+    }
   g_byte_array_append (self->unsent, (const guint8 *) data, length);
-  if (self->write_source == NULL)
-    self->write_source = watch (self, G_IO_OUT, writable_cb);
 }
 
 gboolean
@@ -291,6 +272,6 @@ vmm_line_channel_new (GSocket *socket, gsize line_max)
   self->socket = g_object_ref (socket);
   self->line_max = line_max;
   self->open = TRUE;
-  self->read_source = watch (self, G_IO_IN, readable_cb);
+  self->watch = vmm_socket_watch_new (g_socket_get_fd (socket), ready_cb, self);
   return self;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Accepts every quote that names a fresh nonce.
  *
- * For development, tests and hosts whose guests need no proof. It judges nothing: it is never chosen
- * unless somebody asks for it by name, and it says of itself that it does not verify. What it keeps
- * (the outstanding nonces) need not survive the daemon.
+ * For development, tests and hosts whose guests need no proof. It judges nothing: it is never
+ * chosen unless somebody asks for it by name, and it says of itself that it does not verify. What
+ * it keeps (the outstanding nonces) need not survive the daemon.
  */
 
 #include <string.h>
@@ -32,8 +32,8 @@ static void vmm_attest_noop_attestor_init (VmmAttestorInterface *iface);
 
 G_DEFINE_FINAL_TYPE_WITH_CODE (VmmAttestNoop, vmm_attest_noop, G_TYPE_OBJECT,
                                G_IMPLEMENT_INTERFACE (VMM_TYPE_BACKEND, NULL)
-                               G_IMPLEMENT_INTERFACE (VMM_TYPE_ATTESTOR,
-                                                      vmm_attest_noop_attestor_init))
+                                   G_IMPLEMENT_INTERFACE (VMM_TYPE_ATTESTOR,
+                                                          vmm_attest_noop_attestor_init))
 
 /* A clock that goes on while the host sleeps: a nonce must not outlive a suspended night. */
 static gint64

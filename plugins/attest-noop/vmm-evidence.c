@@ -2,9 +2,9 @@
 /* Reads what has to be known of a guest's quote request: the stage and the nonce.
  *
  * The text comes from a guest that may be hostile. It is walked once from front to back, without
- * recursion and without a tree: containers that are open are one bit each in a word, so that neither
- * depth nor size can cost more than the walk. All of it has to be well-formed JSON, though, so that
- * the same evidence is well-formed for an attestor that looks at more of it.
+ * recursion and without a tree: containers that are open are one bit each in a word, so that
+ * neither depth nor size can cost more than the walk. All of it has to be well-formed JSON, though,
+ * so that the same evidence is well-formed for an attestor that looks at more of it.
  */
 
 #include "vmm-evidence.h"
@@ -19,9 +19,9 @@
 typedef enum
 {
   EXPECT_VALUE,
-  EXPECT_VALUE_OR_END,  /* behind [ */
-  EXPECT_KEY,           /* behind , in an object */
-  EXPECT_KEY_OR_END,    /* behind { */
+  EXPECT_VALUE_OR_END, /* behind [ */
+  EXPECT_KEY,          /* behind , in an object */
+  EXPECT_KEY_OR_END,   /* behind { */
   EXPECT_COMMA_OR_END,
   EXPECT_NOTHING,
 } Expectation;
@@ -287,7 +287,8 @@ vmm_evidence_read (const char *text, gsize length, char **stage, char **nonce, c
 {
   g_autofree char *found_stage = NULL;
   g_autofree char *found_nonce = NULL;
-  Reader reader = { .at = text, .end = text + length, .stage = &found_stage, .nonce = &found_nonce };
+  Reader reader
+      = { .at = text, .end = text + length, .stage = &found_stage, .nonce = &found_nonce };
   gboolean good = length <= VMM_EVIDENCE_MAX_BYTES || complain (&reader, "it is too large");
 
   if (good)

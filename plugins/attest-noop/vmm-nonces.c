@@ -28,8 +28,8 @@ vmm_nonces_new (void)
 {
   VmmNonces *self = g_new0 (VmmNonces, 1);
 
-  self->by_vm = g_hash_table_new_full (g_str_hash, g_str_equal, g_free,
-                                       (GDestroyNotify) g_array_unref);
+  self->by_vm
+      = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, (GDestroyNotify) g_array_unref);
   return self;
 }
 

@@ -10,8 +10,8 @@ G_BEGIN_DECLS
 #define VMM_NONCES_PER_VM 8
 #define VMM_NONCES_MAX_VMS 16384
 
-/* The outstanding nonces of all VMs. The time is an argument, in microseconds of a clock that goes on
- * while the host sleeps. */
+/* The outstanding nonces of all VMs. The time is an argument, in microseconds of a clock that goes
+ * on while the host sleeps. */
 typedef struct _VmmNonces VmmNonces;
 
 VmmNonces *vmm_nonces_new (void);

@@ -3,12 +3,12 @@
  *
  * The process is known by its pidfd, so that no signal can ever reach a stranger who was given the
  * same number. The child leads a session of its own. As long as it has not been waited for, nobody
- * else can have its number as process or group id; only in that time the group is signalled, to take
- * along what the program may have started itself.
+ * else can have its number as process or group id; only in that time the group is signalled, to
+ * take along what the program may have started itself.
  *
- * A source on the pidfd holds a reference until the child has been reaped: there is no zombie and no
- * lost exit status, whoever lets go of the object. Letting go (detach) cannot leave a child behind: it
- * ends with the daemon.
+ * A source on the pidfd holds a reference until the child has been reaped: there is no zombie and
+ * no lost exit status, whoever lets go of the object. Letting go (detach) cannot leave a child
+ * behind: it ends with the daemon.
  */
 
 #include "vmm-child-process.h"
@@ -78,7 +78,7 @@ exit_cb (int fd, GIOCondition condition, gpointer user_data)
 
   if (info.si_pid == self->pid)
     kill_group (self);
-  info = (siginfo_t) { 0 };
+  info = (siginfo_t){ 0 };
   if (waitid (P_PIDFD, (id_t) fd, &info, WEXITED | WNOHANG) != 0)
     why = vmm_child_error_text (errno);
 

@@ -25,13 +25,18 @@
 #define LOG_FOLDER_MODE 0750
 
 static const char *const private_names[] = {
-  "NOTIFY_SOCKET",   "JOURNAL_STREAM", "INVOCATION_ID", "MAINPID",     "MANAGERPID",
-  "SYSTEMD_EXEC_PID", NULL,
+  "NOTIFY_SOCKET",
+  "JOURNAL_STREAM",
+  "INVOCATION_ID",
+  "MAINPID",
+  "MANAGERPID",
+  "SYSTEMD_EXEC_PID",
+  NULL,
 };
 static const char *const session_names[] = { "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", NULL };
 static const char *const private_prefixes[] = { "VM_MANAGER_", "LISTEN_", "WATCHDOG_", NULL };
-static const char *const private_words[] = { "SECRET", "TOKEN", "PASSWORD", "PASSWD", "CREDENTIAL",
-                                             "API_KEY", NULL };
+static const char *const private_words[]
+    = { "SECRET", "TOKEN", "PASSWORD", "PASSWD", "CREDENTIAL", "API_KEY", NULL };
 
 static gboolean
 is_private (const char *name)
@@ -60,8 +65,7 @@ inherited_environment (gboolean for_another_user)
     {
       g_autofree char *name = g_strndup (all[i], strcspn (all[i], "="));
 
-      if (!is_private (name)
-          && !(for_another_user && g_strv_contains (session_names, name)))
+      if (!is_private (name) && !(for_another_user && g_strv_contains (session_names, name)))
         g_ptr_array_add (kept, g_strdup (all[i]));
     }
   g_ptr_array_add (kept, NULL);
@@ -241,8 +245,8 @@ open_files (VmmChildSetup *self, GError **error)
       return FALSE;
     }
 
-  self->plan.log_fd = self->log != NULL ? open_log (self->log)
-                                        : fcntl (self->plan.null_fd, F_DUPFD_CLOEXEC, 0);
+  self->plan.log_fd
+      = self->log != NULL ? open_log (self->log) : fcntl (self->plan.null_fd, F_DUPFD_CLOEXEC, 0);
   if (self->plan.log_fd >= 0)
     return TRUE;
 

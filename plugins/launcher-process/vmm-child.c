@@ -75,9 +75,9 @@ typedef struct
   gint32 number;
 } Report;
 
-/* QEMU's main loop over io_uring loses a command of the firmware to the vTPM now and then; told that
- * the call is not permitted, QEMU falls back to epoll. This keeps a bug out, not an attacker, so the
- * architecture is not looked at. */
+/* QEMU's main loop over io_uring loses a command of the firmware to the vTPM now and then; told
+ * that the call is not permitted, QEMU falls back to epoll. This keeps a bug out, not an attacker,
+ * so the architecture is not looked at. */
 static struct sock_filter deny_io_uring_filter[] = {
   BPF_STMT (BPF_LD | BPF_W | BPF_ABS, offsetof (struct seccomp_data, nr)),
   BPF_JUMP (BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),

@@ -20,16 +20,16 @@ typedef struct
  * allocated after it. The descriptors stay the caller's. */
 typedef struct
 {
-  const char *path;       /* of the program */
+  const char *path; /* of the program */
   char **argv;
-  char **environment;     /* NAME=value */
-  char *listen_pid;       /* room for VMM_CHILD_PID_DIGITS inside environment, or NULL */
-  const char *directory;  /* NULL for the daemon's own */
-  int null_fd;            /* stdin */
-  int log_fd;             /* stdout and stderr */
-  int *fds;               /* put at 3, 4, ... */
+  char **environment;    /* NAME=value */
+  char *listen_pid;      /* room for VMM_CHILD_PID_DIGITS inside environment, or NULL */
+  const char *directory; /* NULL for the daemon's own */
+  int null_fd;           /* stdin */
+  int log_fd;            /* stdout and stderr */
+  int *fds;              /* put at 3, 4, ... */
   guint n_fds;
-  guint64 soft_nofile;    /* soft limit of open files; 0 to leave it */
+  guint64 soft_nofile; /* soft limit of open files; 0 to leave it */
   gboolean deny_io_uring;
   const VmmChildIdentity *identity; /* NULL to stay who we are */
 } VmmChildPlan;

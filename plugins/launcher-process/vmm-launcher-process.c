@@ -2,8 +2,8 @@
 /* Runs processes as plain children of the daemon.
  *
  * The launcher that always works: no service manager, no container tool. The price is that its
- * processes end with the daemon (the kernel kills them with its main thread), so that nothing can be
- * found again by a later daemon.
+ * processes end with the daemon (the kernel kills them with its main thread), so that nothing can
+ * be found again by a later daemon.
  *
  * A start has three parts: a worker looks for the program and opens the log, the main thread forks,
  * and the pipe of the child is watched until it says that the program runs or why it does not. A
@@ -51,8 +51,8 @@ static void vmm_launcher_process_launcher_init (VmmLauncherInterface *iface);
 G_DEFINE_FINAL_TYPE_WITH_CODE (VmmLauncherProcess, vmm_launcher_process, G_TYPE_OBJECT,
                                G_IMPLEMENT_INTERFACE (VMM_TYPE_BACKEND,
                                                       vmm_launcher_process_backend_init)
-                               G_IMPLEMENT_INTERFACE (VMM_TYPE_LAUNCHER,
-                                                      vmm_launcher_process_launcher_init))
+                                   G_IMPLEMENT_INTERFACE (VMM_TYPE_LAUNCHER,
+                                                          vmm_launcher_process_launcher_init))
 
 /* One pending start. */
 typedef struct
@@ -154,8 +154,8 @@ give_up (GTask *task, GError *error)
 static gboolean
 start_cancelled_cb (GCancellable *cancellable, gpointer user_data)
 {
-  give_up (user_data, g_error_new_literal (G_IO_ERROR, G_IO_ERROR_CANCELLED,
-                                           "start was cancelled"));
+  give_up (user_data,
+           g_error_new_literal (G_IO_ERROR, G_IO_ERROR_CANCELLED, "start was cancelled"));
   return G_SOURCE_REMOVE;
 }
 
@@ -305,8 +305,7 @@ vmm_launcher_process_start_async (VmmLauncher *launcher, VmmProcessSpec *spec,
 static gboolean
 handles_agree (const VmmProcessHandle *ours, const VmmProcessHandle *wanted)
 {
-  return wanted != NULL
-         && vmm_process_handle_get_pid (ours) == vmm_process_handle_get_pid (wanted)
+  return wanted != NULL && vmm_process_handle_get_pid (ours) == vmm_process_handle_get_pid (wanted)
          && vmm_process_handle_get_start_time (ours) == vmm_process_handle_get_start_time (wanted);
 }
 
@@ -355,10 +354,9 @@ read_account (VmmLauncherProcess *self, const char *account)
     {
       g_autofree char *why = errno != 0 ? vmm_child_error_text (errno) : NULL;
 
-      self->runs_as_reason
-          = g_strdup_printf ("the daemon is root and the account \"%s\" %s%s", account,
-                             why != NULL ? "cannot be looked up: " : "does not exist",
-                             why != NULL ? why : "");
+      self->runs_as_reason = g_strdup_printf (
+          "the daemon is root and the account \"%s\" %s%s", account,
+          why != NULL ? "cannot be looked up: " : "does not exist", why != NULL ? why : "");
       return;
     }
 
@@ -382,8 +380,7 @@ user_name (uid_t uid)
 }
 
 static gboolean
-vmm_launcher_process_configure (VmmBackend *backend, const VmmBackendConfig *config,
-                                GError **error)
+vmm_launcher_process_configure (VmmBackend *backend, const VmmBackendConfig *config, GError **error)
 {
   VmmLauncherProcess *self = VMM_LAUNCHER_PROCESS (backend);
 

@@ -32,8 +32,8 @@ static void vmm_storage_files_storage_init (VmmStorageBackendInterface *iface);
 G_DEFINE_FINAL_TYPE_WITH_CODE (VmmStorageFiles, vmm_storage_files, G_TYPE_OBJECT,
                                G_IMPLEMENT_INTERFACE (VMM_TYPE_BACKEND,
                                                       vmm_storage_files_backend_init)
-                               G_IMPLEMENT_INTERFACE (VMM_TYPE_STORAGE_BACKEND,
-                                                      vmm_storage_files_storage_init))
+                                   G_IMPLEMENT_INTERFACE (VMM_TYPE_STORAGE_BACKEND,
+                                                          vmm_storage_files_storage_init))
 
 /* What a worker gets: copies, and where it leaves its answer. */
 typedef struct

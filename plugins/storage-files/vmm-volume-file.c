@@ -2,12 +2,12 @@
 /* Files as volumes: `<folder>/<name>.volume`.
  *
  * A new file has no name until it is complete: it is made without one, sized, written to disk and
- * then linked, which fails when the name is taken. A daemon that is killed on the way leaves nothing
- * behind. Where the file system cannot do that, the file is made under its name and removed again
- * when something fails.
+ * then linked, which fails when the name is taken. A daemon that is killed on the way leaves
+ * nothing behind. Where the file system cannot do that, the file is made under its name and removed
+ * again when something fails.
  *
- * Links are not followed, and nothing but regular files and block devices is opened, so that a name in
- * the folder is all that has to be trusted. QEMU locks the file itself; we do not.
+ * Links are not followed, and nothing but regular files and block devices is opened, so that a name
+ * in the folder is all that has to be trusted. QEMU locks the file itself; we do not.
  */
 
 #include "vmm-volume-file.h"
@@ -96,7 +96,8 @@ open_existing (int folder_fd, const VmmVolumeRequest *request, VmmVolumeFile *fi
       return FALSE;
     }
 
-  file->fd = openat (folder_fd, entry, access_mode | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW | O_NONBLOCK);
+  file->fd
+      = openat (folder_fd, entry, access_mode | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW | O_NONBLOCK);
   if (file->fd >= 0 && fstat (file->fd, &status) == 0 && vmm_volume_is_volume_type (status.st_mode)
       && measure (file->fd, &status, &file->size_bytes))
     {
@@ -359,8 +360,7 @@ static gboolean
 grow_file (int fd, const char *name, const struct stat *status, guint64 size_bytes,
            gboolean allocated, GCancellable *cancellable, GError **error)
 {
-  if (allocated
-      && !allocate (fd, name, (guint64) status->st_size, size_bytes, cancellable, error))
+  if (allocated && !allocate (fd, name, (guint64) status->st_size, size_bytes, cancellable, error))
     {
       /* Allocation has moved the end already: back to where it was, and the room with it. */
       if (ftruncate (fd, status->st_size) != 0 && error != NULL)

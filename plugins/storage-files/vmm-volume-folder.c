@@ -176,10 +176,9 @@ describe_entry (int folder_fd, const char *entry, const char *glob)
     return NULL;
 
   size = S_ISBLK (status.st_mode) ? device_size (folder_fd, entry) : (guint64) status.st_size;
-  return vmm_volume_info_new (name, size,
-                              S_ISBLK (status.st_mode) ? size
-                                                       : (guint64) status.st_blocks * STAT_BLOCK_SIZE,
-                              (status.st_mode & S_IWUSR) == 0);
+  return vmm_volume_info_new (
+      name, size, S_ISBLK (status.st_mode) ? size : (guint64) status.st_blocks * STAT_BLOCK_SIZE,
+      (status.st_mode & S_IWUSR) == 0);
 }
 
 static int
@@ -193,7 +192,7 @@ compare_names (gconstpointer a, gconstpointer b)
 
 GPtrArray *
 vmm_volume_folder_list (const VmmVolumeFolder *folder, const char *glob, GCancellable *cancellable,
-                      GError **error)
+                        GError **error)
 {
   g_autoptr (GPtrArray) volumes
       = g_ptr_array_new_with_free_func ((GDestroyNotify) vmm_volume_info_free);

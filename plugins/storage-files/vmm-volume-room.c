@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Whether there is room for a volume.
  *
- * An allocated volume takes all its bytes at once and needs them free. A sparse one may promise more
- * than is free today: thirty guests with twenty gigabytes each, of which they use two, are the usual
- * case. It is refused when it could never be filled (larger than the whole file system), or when the
- * file system is so full that the guest would stop while it is being installed.
+ * An allocated volume takes all its bytes at once and needs them free. A sparse one may promise
+ * more than is free today: thirty guests with twenty gigabytes each, of which they use two, are the
+ * usual case. It is refused when it could never be filled (larger than the whole file system), or
+ * when the file system is so full that the guest would stop while it is being installed.
  */
 
 #include "vmm-volume-room.h"
@@ -45,10 +45,11 @@ vmm_volume_room_check (const VmmVolumeRoom *room, const char *name, guint64 size
     }
   if (needed > room->available)
     {
-      vmm_set_error (error, VMM_ERROR_CONFLICT,
-                     "volume %s: no space left: %s needs at least %s free, there is %s: make room or "
-                     "choose a smaller disk",
-                     name, wanted, least, available);
+      vmm_set_error (
+          error, VMM_ERROR_CONFLICT,
+          "volume %s: no space left: %s needs at least %s free, there is %s: make room or "
+          "choose a smaller disk",
+          name, wanted, least, available);
       return FALSE;
     }
   return TRUE;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* What can be learnt of the host by looking: kernel, memory, devices, which files there are.
  *
- * All of it is quick, but all of it may wait for a disk, so that a worker thread reads it into a value
- * of its own. Programs are only looked for here; running them is for vmm-host-tool.c.
+ * All of it is quick, but all of it may wait for a disk, so that a worker thread reads it into a
+ * value of its own. Programs are only looked for here; running them is for vmm-host-tool.c.
  */
 
 #include "config.h"
@@ -22,8 +22,8 @@
 #define MAX_PROVIDERS 256
 
 static const char *const program_names[VMM_HOST_N_PROGRAMS] = {
-  [VMM_HOST_PROGRAM_QEMU] = "qemu-system-x86_64", [VMM_HOST_PROGRAM_SWTPM] = "swtpm",
-  [VMM_HOST_PROGRAM_SYSTEMD] = "systemctl",       [VMM_HOST_PROGRAM_DPKG] = "dpkg-query",
+  [VMM_HOST_PROGRAM_QEMU] = "qemu-system-x86_64",  [VMM_HOST_PROGRAM_SWTPM] = "swtpm",
+  [VMM_HOST_PROGRAM_SYSTEMD] = "systemctl",        [VMM_HOST_PROGRAM_DPKG] = "dpkg-query",
   [VMM_HOST_PROGRAM_VSOCK] = "vhost-device-vsock",
 };
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The firmware image: its digest and the package that it came with.
  *
- * The values that a policy records belong to one build, so that the report says exactly which one VMs
- * boot with. A worker computes the digest; then dpkg, where there is one, is asked for the package and
- * for its version. All of it once for each file.
+ * The values that a policy records belong to one build, so that the report says exactly which one
+ * VMs boot with. A worker computes the digest; then dpkg, where there is one, is asked for the
+ * package and for its version. All of it once for each file.
  */
 
 #include "config.h"
@@ -92,7 +92,7 @@ return_without_package (GTask *task, const GError *error)
   Update *update = g_task_get_task_data (task);
 
   update->firmware->error = g_strdup (error->message);
-  if (g_error_matches (error, VMM_ERROR, VMM_ERROR_TIMEOUT))
+  if (g_error_matches (error, G_IO_ERROR, G_IO_ERROR_TIMED_OUT))
     update->firmware->ask_again_us = g_get_monotonic_time () + VMM_HOST_ASK_AGAIN_US;
   g_task_return_boolean (task, TRUE);
   g_object_unref (task);

@@ -16,7 +16,7 @@ typedef struct
   char *sha256;  /* NULL when the file cannot be read */
   char *package; /* NULL when nobody knows */
   char *version;
-  char *error;   /* why nobody knows */
+  char *error; /* why nobody knows */
 } VmmHostFirmware;
 
 void vmm_host_firmware_clear (VmmHostFirmware *self);

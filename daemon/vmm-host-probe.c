@@ -2,8 +2,8 @@
 /* Asks an outside program one question.
  *
  * Three things go on at once: stdout and stderr are read and the end is waited for. The answer is
- * given when all three are over. A program that takes too long, writes too much or is not wanted any
- * more is killed and its pipes are left, because a child of its own may hold them open.
+ * given when all three are over. A program that takes too long, writes too much or is not wanted
+ * any more is killed and its pipes are left, because a child of its own may hold them open.
  */
 
 #include "config.h"
@@ -166,8 +166,8 @@ late_cb (gpointer user_data)
 {
   Probe *probe = g_task_get_task_data (user_data);
 
-  give_up (probe, vmm_error_new (VMM_ERROR_TIMEOUT, "no answer within %g s",
-                                 (double) probe->limit_ms / 1000));
+  give_up (probe, g_error_new (G_IO_ERROR, G_IO_ERROR_TIMED_OUT, "no answer within %g s",
+                               (double) probe->limit_ms / 1000));
   return G_SOURCE_REMOVE;
 }
 
@@ -195,8 +195,8 @@ small_environment (void)
 static GSubprocess *
 spawn (const char *const *argv, GError **error)
 {
-  g_autoptr (GSubprocessLauncher) launcher = g_subprocess_launcher_new (
-      G_SUBPROCESS_FLAGS_STDOUT_PIPE | G_SUBPROCESS_FLAGS_STDERR_PIPE);
+  g_autoptr (GSubprocessLauncher) launcher
+      = g_subprocess_launcher_new (G_SUBPROCESS_FLAGS_STDOUT_PIPE | G_SUBPROCESS_FLAGS_STDERR_PIPE);
   g_auto (GStrv) environment = small_environment ();
 
   g_subprocess_launcher_set_environ (launcher, environment);

@@ -6,13 +6,14 @@
 G_BEGIN_DECLS
 
 /* Runs an outside program that is asked one question, with a limit of time and of output. Answers
- * with what it wrote to stdout. An exit status other than 0 is VMM_ERROR_INTERNAL with the first line
- * of stderr; too late is VMM_ERROR_TIMEOUT. The program has gone when the answer comes. */
+ * with what it wrote to stdout. An exit status other than 0 is VMM_ERROR_INTERNAL with the first
+ * line of stderr; too late is G_IO_ERROR_TIMED_OUT. The program has gone when the answer comes. */
 void vmm_host_probe_async (const char *const *argv, guint limit_ms, GCancellable *cancellable,
                            GAsyncReadyCallback callback, gpointer user_data);
 char *vmm_host_probe_finish (GAsyncResult *result, GError **error);
 
-/* The field behind a word on the first line, without a trailing comma or semicolon; NULL for none. */
+/* The field behind a word on the first line, without a trailing comma or semicolon; NULL for none.
+ */
 char *vmm_host_probe_parse_version (const char *output, const char *word);
 
 G_END_DECLS

@@ -112,8 +112,7 @@ add_readiness (JsonObject *report, const VmmHostSources *sources)
 
   json_object_set_boolean_member (report, "ready", missing[0] == NULL);
   if (missing[0] != NULL)
-    json_object_set_array_member (report, "missing",
-                                  strv_to_json ((const char *const *) missing));
+    json_object_set_array_member (report, "missing", strv_to_json ((const char *const *) missing));
 }
 
 static JsonObject *

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The versions of outside programs.
  *
- * A program is asked for its version once, and again when the file on PATH is another one: nothing is
- * run in the steady state. An answer that did not come in time is remembered for a while only.
+ * A program is asked for its version once, and again when the file on PATH is another one: nothing
+ * is run in the steady state. An answer that did not come in time is remembered for a while only.
  */
 
 #include "config.h"
 
 #include "vmm-host-tool.h"
 
-#include "interfaces/vmm-error.h"
 #include "vmm-host-probe.h"
 
 void
@@ -45,7 +44,7 @@ probed_cb (GObject *source, GAsyncResult *result, gpointer user_data)
     self->version = vmm_host_probe_parse_version (output, self->word);
   else
     self->error = g_strdup (error->message);
-  if (g_error_matches (error, VMM_ERROR, VMM_ERROR_TIMEOUT))
+  if (g_error_matches (error, G_IO_ERROR, G_IO_ERROR_TIMED_OUT))
     self->ask_again_us = g_get_monotonic_time () + VMM_HOST_ASK_AGAIN_US;
   g_task_return_boolean (task, TRUE);
 }

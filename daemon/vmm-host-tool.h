@@ -11,8 +11,8 @@ G_BEGIN_DECLS
 typedef struct
 {
   VmmHostProgram program;
-  const char *word; /* the version stands behind it */
-  VmmHostFile file; /* what was asked */
+  const char *word;    /* the version stands behind it */
+  VmmHostFile file;    /* what was asked */
   gint64 ask_again_us; /* monotonic; 0 when the answer is final */
   gboolean found;
   char *version;

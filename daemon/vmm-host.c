@@ -5,8 +5,8 @@
  * program only when the file behind it is one that was not asked yet. Descriptions that are wanted
  * while one is being made share it. A caller who goes away only stops waiting.
  *
- * The devices are watched besides: when udev tells of a change, whether guests are emulated is looked
- * up again.
+ * The devices are watched besides: when udev tells of a change, whether guests are emulated is
+ * looked up again.
  */
 
 #include "config.h"
@@ -144,7 +144,7 @@ finish_part (VmmHost *self)
     return;
 
   facts = g_steal_pointer (&self->facts);
-  sources = (VmmHostSources) {
+  sources = (VmmHostSources){
     .facts = facts,
     .firmware = &self->firmware,
     .firmware_path = self->ovmf_code,
@@ -258,8 +258,7 @@ vmm_host_describe_finish (VmmHost *self, GAsyncResult *result, GError **error)
 }
 
 static void
-check_device_in_thread (GTask *task, gpointer source, gpointer task_data,
-                        GCancellable *cancellable)
+check_device_in_thread (GTask *task, gpointer source, gpointer task_data, GCancellable *cancellable)
 {
   VmmHostDevice device = { NULL };
 
@@ -307,8 +306,8 @@ uevent_cb (GUdevClient *client, const char *action, GUdevDevice *device, VmmHost
     check_device (self);
 }
 
-/* Each half may be given alone; otherwise the first pair of which both files are there, or the first
- * one, so that the report can say what is missing. */
+/* Each half may be given alone; otherwise the first pair of which both files are there, or the
+ * first one, so that the report can say what is missing. */
 static void
 choose_firmware (VmmHost *self, VmmOptions *options)
 {
@@ -387,9 +386,9 @@ vmm_host_init (VmmHost *self)
   self->places->kvm_path = g_strdup (KVM_PATH);
   self->places->vsock_path = g_strdup (VSOCK_PATH);
   self->places->storage_providers_path = g_strdup (STORAGE_PROVIDERS_PATH);
-  self->qemu = (VmmHostTool) { .program = VMM_HOST_PROGRAM_QEMU, .word = "version" };
-  self->swtpm = (VmmHostTool) { .program = VMM_HOST_PROGRAM_SWTPM, .word = "version" };
-  self->systemd = (VmmHostTool) { .program = VMM_HOST_PROGRAM_SYSTEMD, .word = "systemd" };
+  self->qemu = (VmmHostTool){ .program = VMM_HOST_PROGRAM_QEMU, .word = "version" };
+  self->swtpm = (VmmHostTool){ .program = VMM_HOST_PROGRAM_SWTPM, .word = "version" };
+  self->systemd = (VmmHostTool){ .program = VMM_HOST_PROGRAM_SYSTEMD, .word = "systemd" };
   self->udev = g_udev_client_new (subsystems);
   g_signal_connect_object (self->udev, "uevent", G_CALLBACK (uevent_cb), self, 0);
 }

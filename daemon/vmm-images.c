@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The catalogue: which images the image directory holds.
  *
- * An image is a pair of files `<id>_<version>.efi` and `.raw`. What else the directory holds adds to
- * it: a policy of its own or the shared one, the OS updates, and the Kubernetes versions that the
- * manifest of their folder names. The directory is read when the daemon starts or is asked to; a scan
- * that fails leaves the list as it was. What cannot be used is a warning and no image.
+ * An image is a pair of files `<id>_<version>.efi` and `.raw`. What else the directory holds adds
+ * to it: a policy of its own or the shared one, the OS updates, and the Kubernetes versions that
+ * the manifest of their folder names. The directory is read when the daemon starts or is asked to;
+ * a scan that fails leaves the list as it was. What cannot be used is a warning and no image.
  */
 
 #include "config.h"
@@ -137,8 +137,8 @@ add_version (GPtrArray *versions, char *version)
     g_ptr_array_add (versions, version);
 }
 
-/* Follows links, which vmm_file_read() does not: a mounted ConfigMap is nothing but links. NULL without
- * an error when there is no such file. */
+/* Follows links, which vmm_file_read() does not: a mounted ConfigMap is nothing but links. NULL
+ * without an error when there is no such file. */
 static char *
 read_text (const char *path, gsize limit, GError **error)
 {
@@ -339,7 +339,8 @@ read_images (const Shared *shared, GDir *dir)
   return images;
 }
 
-/* Reads the directory anew. An error leaves the list as it was; entries of it are valid until then. */
+/* Reads the directory anew. An error leaves the list as it was; entries of it are valid until then.
+ */
 gboolean
 vmm_images_scan (VmmImages *self, GError **error)
 {
@@ -437,9 +438,8 @@ vmm_image_to_json (const VmmImage *image)
   json_object_set_string_member (object, "disk", image->disk);
   vmm_json_set_string_unless_empty (object, "sysupdateDir", image->sysupdate_dir);
   if (image->kubernetes_versions[0] != NULL)
-    json_object_set_array_member (
-        object, "kubernetesVersions",
-        strv_to_array ((const char *const *) image->kubernetes_versions));
+    json_object_set_array_member (object, "kubernetesVersions",
+                                  strv_to_array ((const char *const *) image->kubernetes_versions));
   if (image->policy != NULL)
     policy = vmm_json_parse (image->policy, strlen (image->policy), NULL);
   if (policy != NULL)

@@ -25,7 +25,7 @@ set_up (Fixture *fixture, gconstpointer data)
   fixture->directory = test_make_directory ();
   fixture->registry = test_load_plugins (fixture->directory, NULL);
   fixture->attestor
-    = VMM_ATTESTOR (test_choose_plugin (fixture->registry, VMM_PLUGIN_KIND_ATTESTOR, "noop"));
+      = VMM_ATTESTOR (test_choose_plugin (fixture->registry, VMM_PLUGIN_KIND_ATTESTOR, "noop"));
 }
 
 static void
@@ -81,9 +81,9 @@ assert_verdict (Fixture *fixture, const char *vm_id, const char *stage, const ch
                 gboolean verified, const char *message)
 {
   g_autofree char *text
-    = g_strdup_printf ("{\"ak_pub\": \"AAAA\", \"pcrs\": {\"sha256\": {\"0\": \"00\"}}, "
-                       "\"stage\": \"%s\", \"nonce\": \"%s\", \"more\": [1, 2.5e3, null]}",
-                       stage, nonce);
+      = g_strdup_printf ("{\"ak_pub\": \"AAAA\", \"pcrs\": {\"sha256\": {\"0\": \"00\"}}, "
+                         "\"stage\": \"%s\", \"nonce\": \"%s\", \"more\": [1, 2.5e3, null]}",
+                         stage, nonce);
   g_autoptr (VmmVerdict) verdict = judge_text (fixture, vm_id, text);
 
   g_assert_cmpstr (vmm_verdict_get_message (verdict), ==, message);
@@ -277,7 +277,7 @@ test_good_evidence (void)
 
       g_test_message ("%s", cases[i].text);
       g_assert_true (
-        vmm_evidence_read (cases[i].text, strlen (cases[i].text), &stage, &nonce, &reason));
+          vmm_evidence_read (cases[i].text, strlen (cases[i].text), &stage, &nonce, &reason));
       g_assert_cmpstr (stage, ==, cases[i].stage);
       g_assert_cmpstr (nonce, ==, cases[i].nonce);
     }
@@ -301,15 +301,60 @@ static void
 test_bad_evidence (void)
 {
   static const char *const cases[] = {
-    "", " ", "[]", "1", "null", "\"x\"", "{", "{\"", "{\"a", "{\"a\"", "{\"a\":", "{\"a\":1",
-    "{\"a\":1,", "{\"a\":1,}", "{,}", "{1:2}", "{a:1}", "{'a':1}", "{\"a\" 1}", "{\"a\":1 \"b\":2}",
-    "{\"a\":1]", "{\"a\":[1}", "{\"a\":[1,]}", "{\"a\":[,1]}", "{\"a\":[1 2]}", "{}{}", "{} x", "{}}",
-    "{\"a\":01}", "{\"a\":-}", "{\"a\":1.}", "{\"a\":.5}", "{\"a\":1e}", "{\"a\":+1}", "{\"a\":0x1}",
-    "{\"a\":tru}", "{\"a\":True}", "{\"a\":NaN}", "{\"a\":\"\\x\"}", "{\"a\":\"\\u12g4\"}",
-    "{\"a\":\"\\u12", "{\"a\":\"\\", "{\"a\":\"\n\"}", "{\"a\":\"\200\"}", "{\"\377\":1}",
-    "{\"stage\":1}", "{\"stage\":null}", "{\"nonce\":{}}", "{\"nonce\":[\"x\"]}",
-    "{\"stage\":\"a\",\"stage\":\"b\"}", "{\"nonce\":\"a\",\"x\":1,\"nonce\":\"a\"}", "//{}",
-    "{}//", "\357\273\277{}",
+    "",
+    " ",
+    "[]",
+    "1",
+    "null",
+    "\"x\"",
+    "{",
+    "{\"",
+    "{\"a",
+    "{\"a\"",
+    "{\"a\":",
+    "{\"a\":1",
+    "{\"a\":1,",
+    "{\"a\":1,}",
+    "{,}",
+    "{1:2}",
+    "{a:1}",
+    "{'a':1}",
+    "{\"a\" 1}",
+    "{\"a\":1 \"b\":2}",
+    "{\"a\":1]",
+    "{\"a\":[1}",
+    "{\"a\":[1,]}",
+    "{\"a\":[,1]}",
+    "{\"a\":[1 2]}",
+    "{}{}",
+    "{} x",
+    "{}}",
+    "{\"a\":01}",
+    "{\"a\":-}",
+    "{\"a\":1.}",
+    "{\"a\":.5}",
+    "{\"a\":1e}",
+    "{\"a\":+1}",
+    "{\"a\":0x1}",
+    "{\"a\":tru}",
+    "{\"a\":True}",
+    "{\"a\":NaN}",
+    "{\"a\":\"\\x\"}",
+    "{\"a\":\"\\u12g4\"}",
+    "{\"a\":\"\\u12",
+    "{\"a\":\"\\",
+    "{\"a\":\"\n\"}",
+    "{\"a\":\"\200\"}",
+    "{\"\377\":1}",
+    "{\"stage\":1}",
+    "{\"stage\":null}",
+    "{\"nonce\":{}}",
+    "{\"nonce\":[\"x\"]}",
+    "{\"stage\":\"a\",\"stage\":\"b\"}",
+    "{\"nonce\":\"a\",\"x\":1,\"nonce\":\"a\"}",
+    "//{}",
+    "{}//",
+    "\357\273\277{}",
   };
   g_autofree char *deep = NULL;
   g_autofree char *long_value = g_strnfill (MAX_VALUE + 1, 'a');
@@ -341,7 +386,7 @@ static void
 test_cut_evidence (void)
 {
   static const char text[]
-    = "{\"stage\":\"initrd\",\"a\":[true,-1.5e+3,{\"b\":null}],\"nonce\":\"\\u0041\"}";
+      = "{\"stage\":\"initrd\",\"a\":[true,-1.5e+3,{\"b\":null}],\"nonce\":\"\\u0041\"}";
 
   for (gsize i = 0; i < sizeof text - 1; i++)
     assert_bad (text, i);

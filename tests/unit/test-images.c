@@ -117,8 +117,8 @@ test_version_order (void)
     { "rc", "rc1" },
   };
   static const char *const equal[][2] = {
-    { "1.0", "1.0.0" }, { "1", "1.0.0" }, { "01.2", "1.02" }, { "1.2-a", "1.2-a" }, { "", "" },
-    { "", "0" },        { "1.", "1" },
+    { "1.0", "1.0.0" }, { "1", "1.0.0" }, { "01.2", "1.02" }, { "1.2-a", "1.2-a" },
+    { "", "" },         { "", "0" },      { "1.", "1" },
   };
 
   for (guint i = 0; i < G_N_ELEMENTS (cases); i++)
@@ -200,7 +200,7 @@ static void
 test_kubernetes (Fixture *fixture, gconstpointer data)
 {
   static const char *const expected[]
-    = { "1.36.4", "1.36.0", "1.36.0-rc1", "1.9.10", "1.9.2", NULL };
+      = { "1.36.4", "1.36.0", "1.36.0-rc1", "1.9.10", "1.9.2", NULL };
   const VmmImage *image;
 
   add_image (fixture, "a_1");
@@ -314,9 +314,10 @@ test_json (Fixture *fixture, gconstpointer data)
   scan (fixture);
   bare = vmm_image_to_json (lookup (fixture, "a"));
   bare_text = vmm_json_to_text (bare, &length);
-  bare_expected = g_strdup_printf ("{\n  \"id\": \"a\",\n  \"version\": \"1\",\n  \"uki\": \"%s/a_1.efi\",\n"
-                                   "  \"disk\": \"%s/a_1.raw\"\n}\n",
-                                   fixture->directory, fixture->directory);
+  bare_expected
+      = g_strdup_printf ("{\n  \"id\": \"a\",\n  \"version\": \"1\",\n  \"uki\": \"%s/a_1.efi\",\n"
+                         "  \"disk\": \"%s/a_1.raw\"\n}\n",
+                         fixture->directory, fixture->directory);
   g_assert_cmpstr (bare_text, ==, bare_expected);
 
   write_file (fixture, "policy.json", "{\"z\":[1,2.5,null],\"a\":{\"b\":\"c\"}}");
@@ -326,10 +327,10 @@ test_json (Fixture *fixture, gconstpointer data)
   node = vmm_image_to_json (lookup (fixture, "a"));
   text = vmm_json_to_line (node, &length);
   expected = g_strdup_printf (
-    "{\"id\":\"a\",\"version\":\"1\",\"uki\":\"%s/a_1.efi\",\"disk\":\"%s/a_1.raw\","
-    "\"sysupdateDir\":\"%s/sysupdate\",\"kubernetesVersions\":[\"1.1.0\",\"1.0.0\"],"
-    "\"policy\":{\"z\":[1,2.5,null],\"a\":{\"b\":\"c\"}}}",
-    fixture->directory, fixture->directory, fixture->directory);
+      "{\"id\":\"a\",\"version\":\"1\",\"uki\":\"%s/a_1.efi\",\"disk\":\"%s/a_1.raw\","
+      "\"sysupdateDir\":\"%s/sysupdate\",\"kubernetesVersions\":[\"1.1.0\",\"1.0.0\"],"
+      "\"policy\":{\"z\":[1,2.5,null],\"a\":{\"b\":\"c\"}}}",
+      fixture->directory, fixture->directory, fixture->directory);
   g_assert_cmpstr (text, ==, expected);
 }
 
@@ -378,8 +379,7 @@ main (int argc, char **argv)
   g_test_init (&argc, &argv, G_TEST_OPTION_ISOLATE_DIRS, NULL);
   vmm_log_init (FALSE);
 
-#define ADD(path, function)                                                                        \
-  g_test_add ("/images/" path, Fixture, NULL, set_up, function, tear_down)
+#define ADD(path, function) g_test_add ("/images/" path, Fixture, NULL, set_up, function, tear_down)
   g_test_add_func ("/images/version-order", test_version_order);
   ADD ("pairs", test_pairs);
   ADD ("lookup", test_lookup);

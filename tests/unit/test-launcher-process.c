@@ -33,8 +33,8 @@ load (Fixture *fixture, const char *account)
 {
   fixture->directory = test_make_directory ();
   fixture->registry = test_load_plugins (fixture->directory, account);
-  fixture->launcher = VMM_LAUNCHER (
-    test_choose_plugin (fixture->registry, VMM_PLUGIN_KIND_LAUNCHER, "process"));
+  fixture->launcher
+      = VMM_LAUNCHER (test_choose_plugin (fixture->registry, VMM_PLUGIN_KIND_LAUNCHER, "process"));
 }
 
 static void
@@ -128,8 +128,7 @@ output_of (Fixture *fixture, VmmProcessSpec *spec)
   g_autoptr (VmmProcess) process = run (fixture, spec);
   char *content = NULL;
 
-  g_assert_true (
-    g_file_get_contents (vmm_process_spec_get_log (spec), &content, NULL, NULL));
+  g_assert_true (g_file_get_contents (vmm_process_spec_get_log (spec), &content, NULL, NULL));
   if (!vmm_exit_status_is_success (vmm_process_get_exit_status (process)))
     g_error ("%s", content); /* nocheck: ends the test with what the program said */
   return content;
@@ -211,8 +210,7 @@ test_log (Fixture *fixture, gconstpointer data)
 static void
 test_no_log (Fixture *fixture, gconstpointer data)
 {
-  const char *argv[]
-    = { "sh", "-c", "test $(readlink /proc/$$/fd/1) = /dev/null", NULL };
+  const char *argv[] = { "sh", "-c", "test $(readlink /proc/$$/fd/1) = /dev/null", NULL };
   g_autoptr (VmmProcessSpec) spec = vmm_process_spec_new ("x", argv);
   g_autoptr (VmmProcess) process = run (fixture, spec);
 
@@ -222,11 +220,11 @@ test_no_log (Fixture *fixture, gconstpointer data)
 static void
 test_surroundings (Fixture *fixture, gconstpointer data)
 {
-  g_autoptr (VmmProcessSpec) spec
-    = shell (fixture, "x",
-             "readlink /proc/self/fd/0; pwd; umask; echo \"$ADDED $REPLACED $INHERITED\"; ulimit -n; "
-             "grep -E '^(SigBlk|SigIgn|NoNewPrivs|Seccomp):' /proc/self/status | tr -d '\\t'; "
-             "set -- $(cat /proc/$$/stat); echo $(($5 == $$)) $(($6 == $$))");
+  g_autoptr (VmmProcessSpec) spec = shell (
+      fixture, "x",
+      "readlink /proc/self/fd/0; pwd; umask; echo \"$ADDED $REPLACED $INHERITED\"; ulimit -n; "
+      "grep -E '^(SigBlk|SigIgn|NoNewPrivs|Seccomp):' /proc/self/status | tr -d '\\t'; "
+      "set -- $(cat /proc/$$/stat); echo $(($5 == $$)) $(($6 == $$))");
   g_autofree char *expected = NULL;
   g_autofree char *output = NULL;
 
@@ -275,9 +273,9 @@ static void
 test_descriptors (Fixture *fixture, gconstpointer data)
 {
   g_autoptr (VmmProcessSpec) spec
-    = shell (fixture, "x",
-             "cat <&3; cat <&4; echo $LISTEN_FDS $LISTEN_FDNAMES $(($LISTEN_PID == $$)); "
-             "for n in 5 6 7 8 9 60 61; do test ! -e /proc/$$/fd/$n || echo leaked $n; done");
+      = shell (fixture, "x",
+               "cat <&3; cat <&4; echo $LISTEN_FDS $LISTEN_FDNAMES $(($LISTEN_PID == $$)); "
+               "for n in 5 6 7 8 9 60 61; do test ! -e /proc/$$/fd/$n || echo leaked $n; done");
   int first = file_with (fixture, "first", "1\n");
   int second = file_with (fixture, "second", "2\n");
   int low, high;
@@ -351,8 +349,8 @@ test_io_uring (Fixture *fixture, gconstpointer data)
 static void
 test_io_uring_alone (Fixture *fixture, gconstpointer data)
 {
-  g_autoptr (VmmProcessSpec) spec
-    = shell (fixture, "x", "grep ^Seccomp: /proc/self/status | tr -d '\\t'; cat /dev/null && ls / >&2");
+  g_autoptr (VmmProcessSpec) spec = shell (
+      fixture, "x", "grep ^Seccomp: /proc/self/status | tr -d '\\t'; cat /dev/null && ls / >&2");
   g_autofree char *output = NULL;
 
   vmm_process_spec_set_flags (spec, VMM_PROCESS_DENY_IO_URING);
@@ -376,8 +374,7 @@ test_no_program (Fixture *fixture, gconstpointer data)
   g_autoptr (VmmProcessSpec) spec_script = vmm_process_spec_new ("a", script_argv);
   g_autofree char *text = NULL;
 
-  assert_fails (fixture, spec,
-                "start vmm-no-such-program: executable file not found in $PATH");
+  assert_fails (fixture, spec, "start vmm-no-such-program: executable file not found in $PATH");
 
   text = g_strdup_printf ("start %s: no such file or directory", absent);
   assert_fails (fixture, spec_absent, text);
@@ -428,7 +425,7 @@ test_bad_log (Fixture *fixture, gconstpointer data)
     {
       g_autoptr (VmmProcessSpec) spec = shell (fixture, "x", "true");
       g_autofree char *text
-        = g_strdup_printf ("start sh: open log %s: %s", cases[i].path, cases[i].why);
+          = g_strdup_printf ("start sh: open log %s: %s", cases[i].path, cases[i].why);
 
       vmm_process_spec_set_log (spec, cases[i].path);
       assert_fails (fixture, spec, text);
@@ -520,14 +517,14 @@ test_stop (Fixture *fixture, gconstpointer data)
   stop (process, 20000);
 }
 
-/* A program that does not listen, and one that it started itself: both go. The second holds the pipe
- * open as long as it lives. */
+/* A program that does not listen, and one that it started itself: both go. The second holds the
+ * pipe open as long as it lives. */
 static void
 test_stop_stubborn (Fixture *fixture, gconstpointer data)
 {
   const guint grace = GPOINTER_TO_UINT (data);
   g_autoptr (VmmProcessSpec) spec
-    = shell (fixture, "x", "trap '' TERM; sleep 300 & echo up >&3; wait; wait; sleep 300");
+      = shell (fixture, "x", "trap '' TERM; sleep 300 & echo up >&3; wait; wait; sleep 300");
   Pipe *up = pipe_to (spec);
   g_autoptr (VmmProcess) process = start (fixture, spec);
 
@@ -560,7 +557,7 @@ static void
 test_signals (Fixture *fixture, gconstpointer data)
 {
   g_autoptr (VmmProcessSpec) spec
-    = shell (fixture, "x", "trap 'exit 5' USR1; echo up >&3; while :; do read line <&4; done");
+      = shell (fixture, "x", "trap 'exit 5' USR1; echo up >&3; while :; do read line <&4; done");
   Pipe *up = pipe_to (spec);
   int ends[2];
   g_autoptr (VmmProcess) process = NULL;
@@ -586,8 +583,8 @@ static void
 test_usage (Fixture *fixture, gconstpointer data)
 {
   /* Some megabytes, because the kernel's count of a small process may still say 0. */
-  g_autoptr (VmmProcessSpec) spec
-    = shell (fixture, "x", "big=$(head -c 8000000 /dev/zero | tr '\\0' x); echo up >&3; read line <&4");
+  g_autoptr (VmmProcessSpec) spec = shell (
+      fixture, "x", "big=$(head -c 8000000 /dev/zero | tr '\\0' x); echo up >&3; read line <&4");
   Pipe *up = pipe_to (spec);
   int ends[2];
   g_autoptr (VmmProcess) process = NULL;
@@ -624,7 +621,8 @@ test_start_cancelled (Fixture *fixture, gconstpointer data)
   g_assert_error (error, G_IO_ERROR, G_IO_ERROR_CANCELLED);
 }
 
-/* At every turn of the loop: either it runs and is ours, or it is cancelled and no child is left. */
+/* At every turn of the loop: either it runs and is ours, or it is cancelled and no child is left.
+ */
 static void
 test_start_cancelled_on_the_way (Fixture *fixture, gconstpointer data)
 {
@@ -714,11 +712,10 @@ test_find (Fixture *fixture, gconstpointer data)
 {
   g_autoptr (VmmProcessSpec) spec = shell (fixture, "x", "exec sleep 300");
   g_autoptr (VmmProcess) process = start (fixture, spec);
-  g_autoptr (VmmProcessHandle) handle
-    = vmm_process_handle_copy (vmm_process_get_handle (process));
+  g_autoptr (VmmProcessHandle) handle = vmm_process_handle_copy (vmm_process_get_handle (process));
   g_autoptr (VmmProcessHandle) stale
-    = vmm_process_handle_new (NULL, vmm_process_handle_get_pid (handle),
-                              vmm_process_handle_get_start_time (handle) + 1, NULL);
+      = vmm_process_handle_new (NULL, vmm_process_handle_get_pid (handle),
+                                vmm_process_handle_get_start_time (handle) + 1, NULL);
   g_autoptr (GError) error = NULL;
   g_autoptr (VmmProcess) found = find (fixture, "x", handle, &error);
 
@@ -790,8 +787,8 @@ test_parent_death (Fixture *fixture, gconstpointer account)
 {
   g_autoptr (GError) error = NULL;
   g_autoptr (GSubprocess) helper
-    = g_subprocess_new (G_SUBPROCESS_FLAGS_STDOUT_PIPE, &error, self_path, "--daemon",
-                        account != NULL ? (const char *) account : "", NULL);
+      = g_subprocess_new (G_SUBPROCESS_FLAGS_STDOUT_PIPE, &error, self_path, "--daemon",
+                          account != NULL ? (const char *) account : "", NULL);
   GInputStream *stream;
   char buffer[16];
   gsize n = 0;
@@ -827,7 +824,7 @@ static char *
 describe (Fixture *fixture)
 {
   g_autoptr (GVariant) members
-    = g_variant_ref_sink (vmm_backend_describe_host (VMM_BACKEND (fixture->launcher)));
+      = g_variant_ref_sink (vmm_backend_describe_host (VMM_BACKEND (fixture->launcher)));
 
   return g_variant_print (members, FALSE);
 }
@@ -839,9 +836,10 @@ test_describe (Fixture *fixture, gconstpointer data)
 
   g_assert_true (vmm_backend_is_available (VMM_BACKEND (fixture->launcher), NULL));
   if (geteuid () == 0)
-    g_assert_cmpstr (members, ==,
-                     "{'childrenRunAs': <'root'>, 'childrenRunAsReason': <'the daemon is root and no "
-                     "account is configured'>}");
+    g_assert_cmpstr (
+        members, ==,
+        "{'childrenRunAs': <'root'>, 'childrenRunAsReason': <'the daemon is root and no "
+        "account is configured'>}");
   else
     g_assert_null (strstr (members, "Reason"));
 }
@@ -874,10 +872,9 @@ test_account (Fixture *fixture, gconstpointer account)
                               entry->pw_uid, entry->pw_gid, entry->pw_gid, entry->pw_dir,
                               entry->pw_uid, entry->pw_uid, entry->pw_uid, entry->pw_uid);
   g_setenv ("XDG_RUNTIME_DIR", "/run/user/0", TRUE);
-  output = output_of_script (fixture,
-                             "echo $(id -u) $(id -g) $(id -G); echo $HOME; "
-                             "grep -E '^(Uid|CapEff):' /proc/self/status | tr '\\t' ' '; "
-                             "echo -n $XDG_RUNTIME_DIR");
+  output = output_of_script (fixture, "echo $(id -u) $(id -g) $(id -G); echo $HOME; "
+                                      "grep -E '^(Uid|CapEff):' /proc/self/status | tr '\\t' ' '; "
+                                      "echo -n $XDG_RUNTIME_DIR");
   g_assert_cmpstr (output, ==, expected);
   members = describe (fixture);
   g_assert_cmpstr (members, ==, "{'childrenRunAs': <'nobody'>}");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Volumes as files, on real file systems: the one below /tmp and, for root, a small one of its own. */
+/* Volumes as files, on real file systems: the one below /tmp and, for root, a small one of its own.
+ */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -44,7 +45,7 @@ load (Fixture *fixture, const char *account)
   fixture->folder = g_build_filename (fixture->directory, "volumes", NULL);
   fixture->registry = test_load_plugins (fixture->directory, account);
   fixture->storage = VMM_STORAGE_BACKEND (
-    test_choose_plugin (fixture->registry, VMM_PLUGIN_KIND_STORAGE, "files"));
+      test_choose_plugin (fixture->registry, VMM_PLUGIN_KIND_STORAGE, "files"));
 }
 
 static void
@@ -109,10 +110,10 @@ static void
 create (Fixture *fixture, const char *name, guint64 size, const char *template_name)
 {
   g_autoptr (VmmVolume) volume
-    = acquire (fixture, &(VmmVolumeRequest) { .name = name,
-                                              .size_bytes = size,
-                                              .mode = VMM_VOLUME_NEW,
-                                              .template_name = template_name });
+      = acquire (fixture, &(VmmVolumeRequest){ .name = name,
+                                               .size_bytes = size,
+                                               .mode = VMM_VOLUME_NEW,
+                                               .template_name = template_name });
 
   vmm_volume_release (volume);
 }
@@ -181,7 +182,7 @@ static void
 test_create (Fixture *fixture, gconstpointer data)
 {
   const VmmVolumeRequest request
-    = { .name = "vm-1", .size_bytes = 64 * MIB, .mode = VMM_VOLUME_NEW };
+      = { .name = "vm-1", .size_bytes = 64 * MIB, .mode = VMM_VOLUME_NEW };
   g_autofree char *path = entry (fixture, "vm-1");
   g_autoptr (VmmVolume) volume = acquire (fixture, &request);
   struct stat status;
@@ -249,7 +250,7 @@ static void
 test_read_only (Fixture *fixture, gconstpointer data)
 {
   VmmVolumeRequest request
-    = { .name = "r", .size_bytes = MIB, .mode = VMM_VOLUME_NEW, .read_only = TRUE };
+      = { .name = "r", .size_bytes = MIB, .mode = VMM_VOLUME_NEW, .read_only = TRUE };
   g_autofree char *path = entry (fixture, "r");
   g_autoptr (VmmVolume) volume = acquire (fixture, &request);
   g_autoptr (VmmVolume) again = NULL;
@@ -299,8 +300,8 @@ test_bad_requests (Fixture *fixture, gconstpointer data)
   request.name = "v";
   request.template_name = "directory";
   assert_refused (
-    fixture, &request, VMM_ERROR_INVALID_REQUEST,
-    "invalid request: volume v: template \"directory\" not supported by the file provider");
+      fixture, &request, VMM_ERROR_INVALID_REQUEST,
+      "invalid request: volume v: template \"directory\" not supported by the file provider");
   request.template_name = "";
   request.size_bytes = 0;
   assert_refused (fixture, &request, VMM_ERROR_INVALID_REQUEST,
@@ -322,13 +323,11 @@ test_other_types (Fixture *fixture, gconstpointer data)
 
   g_assert_no_errno (g_mkdir (fixture->folder, 0750));
   g_assert_no_errno (symlink ("/etc/passwd", path));
-  assert_refused (
-    fixture, &request, VMM_ERROR_UNSUPPORTED,
-    "unsupported: volume t is a symbolic link, not a regular file or block device");
+  assert_refused (fixture, &request, VMM_ERROR_UNSUPPORTED,
+                  "unsupported: volume t is a symbolic link, not a regular file or block device");
   request.mode = VMM_VOLUME_ANY;
-  assert_refused (
-    fixture, &request, VMM_ERROR_UNSUPPORTED,
-    "unsupported: volume t is a symbolic link, not a regular file or block device");
+  assert_refused (fixture, &request, VMM_ERROR_UNSUPPORTED,
+                  "unsupported: volume t is a symbolic link, not a regular file or block device");
   g_unlink (path);
 
   g_assert_no_errno (mkfifo (path, 0600));
@@ -344,9 +343,8 @@ test_other_types (Fixture *fixture, gconstpointer data)
   g_assert_cmpuint (volumes->len, ==, 0);
   g_assert_false (remove_volume (fixture, "t", &error));
   g_assert_error (error, VMM_ERROR, VMM_ERROR_UNSUPPORTED);
-  g_assert_cmpstr (
-    error->message, ==,
-    "unsupported: volume t is a directory volume, which vm-manager does not manage");
+  g_assert_cmpstr (error->message, ==,
+                   "unsupported: volume t is a directory volume, which vm-manager does not manage");
 }
 
 static void
@@ -386,8 +384,9 @@ test_list (Fixture *fixture, gconstpointer data)
     const char *glob;
     const char *names;
   } cases[] = {
-    { NULL, "other vm-1 vm-2 vm-20 " }, { "", "other vm-1 vm-2 vm-20 " }, { "vm-*", "vm-1 vm-2 vm-20 " },
-    { "vm-?", "vm-1 vm-2 " },           { "vm-[12]", "vm-1 vm-2 " },      { "none", "" },
+    { NULL, "other vm-1 vm-2 vm-20 " }, { "", "other vm-1 vm-2 vm-20 " },
+    { "vm-*", "vm-1 vm-2 vm-20 " },     { "vm-?", "vm-1 vm-2 " },
+    { "vm-[12]", "vm-1 vm-2 " },        { "none", "" },
   };
   g_autoptr (GPtrArray) nothing = list (fixture, NULL);
   g_autoptr (GPtrArray) volumes = NULL;
@@ -424,10 +423,10 @@ test_grow (Fixture *fixture, gconstpointer template_name)
 {
   const gboolean allocated = g_strcmp0 (template_name, "allocated-file") == 0;
   g_autoptr (VmmVolume) volume
-    = acquire (fixture, &(VmmVolumeRequest) { .name = "g",
-                                              .size_bytes = 2 * MIB,
-                                              .mode = VMM_VOLUME_NEW,
-                                              .template_name = template_name });
+      = acquire (fixture, &(VmmVolumeRequest){ .name = "g",
+                                               .size_bytes = 2 * MIB,
+                                               .mode = VMM_VOLUME_NEW,
+                                               .template_name = template_name });
   g_autoptr (GCancellable) cancelled = g_cancellable_new ();
   g_autoptr (GError) error = NULL;
   struct stat status;
@@ -468,10 +467,8 @@ test_grow (Fixture *fixture, gconstpointer template_name)
 static void
 test_cancelled (Fixture *fixture, gconstpointer template_name)
 {
-  const VmmVolumeRequest request = { .name = "c",
-                                     .size_bytes = MIB,
-                                     .mode = VMM_VOLUME_NEW,
-                                     .template_name = template_name };
+  const VmmVolumeRequest request
+      = { .name = "c", .size_bytes = MIB, .mode = VMM_VOLUME_NEW, .template_name = template_name };
   g_autoptr (GCancellable) cancelled = g_cancellable_new ();
   g_autoptr (GError) error = NULL;
   g_autoptr (VmmVolume) volume = NULL;
@@ -489,8 +486,7 @@ test_cancelled_on_the_way (Fixture *fixture, gconstpointer data)
 {
   for (guint i = 0; i < 20; i++)
     {
-      const VmmVolumeRequest request
-        = { .name = "c", .size_bytes = MIB, .mode = VMM_VOLUME_NEW };
+      const VmmVolumeRequest request = { .name = "c", .size_bytes = MIB, .mode = VMM_VOLUME_NEW };
       g_autoptr (GCancellable) cancellable = g_cancellable_new ();
       g_autoptr (GAsyncResult) result = NULL;
       g_autoptr (VmmVolume) volume = NULL;
@@ -513,7 +509,10 @@ test_cancelled_on_the_way (Fixture *fixture, gconstpointer data)
 static void
 test_race (Fixture *fixture, gconstpointer data)
 {
-  enum { N = 8 };
+  enum
+  {
+    N = 8
+  };
   const VmmVolumeRequest request = { .name = "one", .size_bytes = MIB, .mode = VMM_VOLUME_NEW };
   TestAwait awaits[N] = { TEST_AWAIT_INIT };
   guint n_won = 0;
@@ -525,7 +524,7 @@ test_race (Fixture *fixture, gconstpointer data)
       g_autoptr (GAsyncResult) result = test_await (&awaits[i]);
       g_autoptr (GError) error = NULL;
       g_autoptr (VmmVolume) volume
-        = vmm_storage_backend_acquire_finish (fixture->storage, result, &error);
+          = vmm_storage_backend_acquire_finish (fixture->storage, result, &error);
 
       if (volume != NULL)
         n_won++;
@@ -540,10 +539,9 @@ test_race (Fixture *fixture, gconstpointer data)
 static void
 test_failed_creation (Fixture *fixture, gconstpointer template_name)
 {
-  const VmmVolumeRequest request = { .name = "f",
-                                     .size_bytes = 8 * MIB,
-                                     .mode = VMM_VOLUME_NEW,
-                                     .template_name = template_name };
+  const VmmVolumeRequest request = {
+    .name = "f", .size_bytes = 8 * MIB, .mode = VMM_VOLUME_NEW, .template_name = template_name
+  };
   struct rlimit before, limit;
   g_autoptr (GError) error = NULL;
   g_autoptr (VmmVolume) volume = NULL;
@@ -601,13 +599,15 @@ test_room (Fixture *fixture, gconstpointer data)
   create (fixture, "a", 6 * MIB, "allocated-file");
   request.size_bytes = 3 * MIB;
   request.template_name = "allocated-file";
-  assert_refused (fixture, &request, VMM_ERROR_CONFLICT,
-                  "conflict: volume r: no space left: 3.0\302\240MiB needs at least "
-                  "3.0\302\240MiB free, there is 2.0\302\240MiB: make room or choose a smaller disk");
+  assert_refused (
+      fixture, &request, VMM_ERROR_CONFLICT,
+      "conflict: volume r: no space left: 3.0\302\240MiB needs at least "
+      "3.0\302\240MiB free, there is 2.0\302\240MiB: make room or choose a smaller disk");
   request.template_name = "sparse-file";
-  assert_refused (fixture, &request, VMM_ERROR_CONFLICT,
-                  "conflict: volume r: no space left: 3.0\302\240MiB needs at least "
-                  "3.0\302\240MiB free, there is 2.0\302\240MiB: make room or choose a smaller disk");
+  assert_refused (
+      fixture, &request, VMM_ERROR_CONFLICT,
+      "conflict: volume r: no space left: 3.0\302\240MiB needs at least "
+      "3.0\302\240MiB free, there is 2.0\302\240MiB: make room or choose a smaller disk");
   g_assert_cmpuint (count_entries (fixture), ==, 1);
 
   /* It fits as soon as there is room. */
@@ -625,10 +625,10 @@ test_room_to_grow (Fixture *fixture, gconstpointer data)
   if (skip_without_mount ())
     return;
 
-  volume = acquire (fixture, &(VmmVolumeRequest) { .name = "g",
-                                                   .size_bytes = 5 * MIB,
-                                                   .mode = VMM_VOLUME_NEW,
-                                                   .template_name = "allocated-file" });
+  volume = acquire (fixture, &(VmmVolumeRequest){ .name = "g",
+                                                  .size_bytes = 5 * MIB,
+                                                  .mode = VMM_VOLUME_NEW,
+                                                  .template_name = "allocated-file" });
   g_assert_false (grow (fixture, volume, 9 * MIB, NULL, &error));
   g_assert_error (error, VMM_ERROR, VMM_ERROR_CONFLICT);
   g_clear_error (&error);
@@ -661,7 +661,7 @@ test_read_only_disk (Fixture *fixture, gconstpointer data)
   g_assert_error (error, VMM_ERROR, VMM_ERROR_CONFLICT);
   g_clear_error (&error);
 
-  request = (VmmVolumeRequest) { .name = "b", .mode = VMM_VOLUME_NEW, .size_bytes = MIB };
+  request = (VmmVolumeRequest){ .name = "b", .mode = VMM_VOLUME_NEW, .size_bytes = MIB };
   g_clear_object (&volume);
   volume = try_to_acquire (fixture, &request, NULL, &error);
   g_assert_null (volume);
@@ -697,8 +697,8 @@ test_without_tmpfile (void)
 {
   g_autoptr (GError) error = NULL;
   g_autoptr (GSubprocess) again
-    = g_subprocess_new (G_SUBPROCESS_FLAGS_STDOUT_SILENCE, &error, self_path, "--without-tmpfile",
-                        "-p", "/storage-files/files", NULL);
+      = g_subprocess_new (G_SUBPROCESS_FLAGS_STDOUT_SILENCE, &error, self_path, "--without-tmpfile",
+                          "-p", "/storage-files/files", NULL);
 
   g_assert_no_error (error);
   g_assert_true (g_subprocess_wait_check (again, NULL, &error));

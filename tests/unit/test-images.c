@@ -360,15 +360,21 @@ test_rescan (Fixture *fixture, gconstpointer data)
   g_assert_cmpuint (vmm_images_get_n_images (fixture->images), ==, 1);
 }
 
+/* Links to one pair: files of their own would be written to disk one by one. */
 static void
 test_many (Fixture *fixture, gconstpointer data)
 {
-  for (guint i = 0; i < 4200; i++)
-    {
-      g_autofree char *stem = g_strdup_printf ("many_%u", i);
+  static const char *const suffixes[] = { "efi", "raw" };
 
-      add_image (fixture, stem);
-    }
+  add_image (fixture, "many_0");
+  for (guint i = 1; i < 4200; i++)
+    for (guint j = 0; j < G_N_ELEMENTS (suffixes); j++)
+      {
+        g_autofree char *from = g_strdup_printf ("%s/many_0.%s", fixture->directory, suffixes[j]);
+        g_autofree char *to = g_strdup_printf ("%s/many_%u.%s", fixture->directory, i, suffixes[j]);
+
+        g_assert_no_errno (link (from, to));
+      }
   scan (fixture);
   g_assert_cmpuint (vmm_images_get_n_images (fixture->images), ==, 4096);
 }

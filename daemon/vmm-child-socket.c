@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Dials a program that was just started.
  *
- * A socket that exists proves nothing: the program may not serve it yet, or never. So an attempt is a
- * connection and a real question, it has its own time limit, and the next one follows after a short
- * pause until the overall limit. The program's exit ends it at once. There is nothing to wait for in
- * between: a socket file appears before its owner listens.
+ * A socket that exists proves nothing: the program may not serve it yet, or never. So an attempt
+ * is a connection and a real question, it has its own time limit, and the next one follows after a
+ * short pause until the overall limit. The program's exit ends it at once. There is nothing to
+ * wait for in between: a socket file appears before its owner listens.
  *
  * QEMU's control socket, swtpm's and the monitor's differ only in the question and in the texts.
  */

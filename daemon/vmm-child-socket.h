@@ -5,11 +5,12 @@
 
 G_BEGIN_DECLS
 
-/* Reaches a program that was just started by its Unix socket, trying again until it has answered. */
+/* Reaches a program that was just started by its Unix socket, trying again until it has answered.
+ * */
 
-/* What makes a connection an answer: asks something on the socket. The cancellable is triggered when
- * the attempt's time is up. The result is a new reference to some object. A failure of VMM_ERROR says
- * that another attempt is useless; any other one only ends this attempt. */
+/* What makes a connection an answer: asks something on the socket. The cancellable is triggered
+ * when the attempt's time is up. The result is a new reference to some object. A failure of
+ * VMM_ERROR says that another attempt is useless; any other one only ends this attempt. */
 typedef void (*VmmHandshakeStart) (GSocket *socket, GCancellable *cancellable,
                                    GAsyncReadyCallback callback, gpointer user_data);
 typedef GObject *(*VmmHandshakeFinish) (GAsyncResult *result, GError **error);

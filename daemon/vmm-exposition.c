@@ -2,9 +2,9 @@
 /* Writes the Prometheus text format.
  *
  * Everything is appended to one GString. Label values and help texts may come from a guest and are
- * escaped here and nowhere else: a backslash, a line end and, in values, a quote are all that means
- * something. Numbers are written so that they read back as the same double, in as few digits as that
- * takes, whatever the locale.
+ * escaped here and nowhere else: a backslash, a line end and, in values, a quote are all that
+ * means something. Numbers are written so that they read back as the same double, in as few digits
+ * as that takes, whatever the locale.
  */
 #include "config.h"
 
@@ -13,7 +13,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Digits before the point of the largest double, and behind it of the smallest, with room to spare. */
+/* Digits before the point of the largest double, and behind it of the smallest, with room to
+ * spare. */
 #define PLAIN_SIZE 1200
 #define DIGITS_MAX 17
 

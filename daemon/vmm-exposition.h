@@ -5,7 +5,8 @@
 
 G_BEGIN_DECLS
 
-/* The Prometheus text format, version 0.0.4: https://prometheus.io/docs/instrumenting/exposition_formats/ */
+/* The Prometheus text format, version 0.0.4:
+ * https://prometheus.io/docs/instrumenting/exposition_formats/ */
 #define VMM_EXPOSITION_TYPE "text/plain; version=0.0.4; charset=utf-8"
 
 void vmm_exposition_add_family (GString *text, const char *name, const char *type,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Reads what a guest uploaded with systemd-report and maps its entries to Prometheus series.
  *
- * A guest may write anything. A document that is not an object is refused; in one that is, each entry
- * stands for itself: what cannot be a series is counted by the caller and skipped. Names are reduced to
- * the alphabet that Prometheus allows, so two different ones may meet; the caller sees that by the
- * series' name and labels.
+ * A guest may write anything. A document that is not an object is refused; in one that is, each
+ * entry stands for itself: what cannot be a series is counted by the caller and skipped. Names are
+ * reduced to the alphabet that Prometheus allows, so two different ones may meet; the caller sees
+ * that by the series' name and labels.
  *
  * Labels without a value are kept apart: for Prometheus they are as good as absent, but one family
  * shows the same labels in all its series.

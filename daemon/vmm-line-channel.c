@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Lines over a socket, for the protocols that the daemon speaks with the programs beside a VM.
  *
- * The socket is watched directly, without a stream object and its buffers: there are two of these for
- * each VM, and a thousand VMs' idle ones should cost next to nothing. Bytes are kept only while a line is
- * not complete. One turn of the main loop reads a bounded amount, so that a peer that never stops
- * talking does not keep the others waiting.
+ * The socket is watched directly, without a stream object and its buffers: there are two of these
+ * for each VM, and a thousand VMs' idle ones should cost next to nothing. Bytes are kept only
+ * while a line is not complete. One turn of the main loop reads a bounded amount, so that a peer
+ * that never stops talking does not keep the others waiting.
  *
  * A peer that has closed its end may have said something before: a failed write therefore closes
  * nothing by itself, the reading side finds the end after the last line.

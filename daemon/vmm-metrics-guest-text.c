@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Writes the series of the guests for a scrape.
  *
- * Series are text already; what is added here are the labels that others of the family have and this
- * one lacks, once for each shape. A family that two guests use as different types is untyped. One that
- * has become too colourful is not filled up any more, which means the same to Prometheus.
+ * Series are text already; what is added here are the labels that others of the family have and
+ * this one lacks, once for each shape. A family that two guests use as different types is untyped.
+ * One that has become too colourful is not filled up any more, which means the same to Prometheus.
  */
 #include "config.h"
 
@@ -14,7 +14,8 @@
 
 #define UNION_MAX 64
 
-static const char *const dropped_names[VMM_GUEST_N_DROPPED] = { "limit", "unsupported", "duplicate" };
+static const char *const dropped_names[VMM_GUEST_N_DROPPED]
+  = { "limit", "unsupported", "duplicate" };
 
 static const char *const type_names[VMM_GUEST_N_KINDS] = { "counter", "gauge", "gauge" };
 
@@ -137,10 +138,11 @@ add_family (gpointer key, gpointer data, gpointer user_data)
 static void
 add_dropped (VmmGuestMetrics *self, GString *text)
 {
+  const char *name = vmm_guest_bookkeeping_names[VMM_GUEST_BOOKKEEPING_DROPPED];
   GHashTableIter iter;
   gpointer value;
 
-  vmm_exposition_add_family (text, vmm_guest_bookkeeping_names[VMM_GUEST_BOOKKEEPING_DROPPED], "counter",
+  vmm_exposition_add_family (text, name, "counter",
                              "Entries of guest reports that were not exported.");
   g_hash_table_iter_init (&iter, self->vms);
   while (g_hash_table_iter_next (&iter, NULL, &value))
@@ -152,7 +154,7 @@ add_dropped (VmmGuestMetrics *self, GString *text)
           g_autofree char *labels
             = g_strdup_printf ("%s,reason=\"%s\"", vm->label, dropped_names[reason]);
 
-          vmm_exposition_add_sample (text, vmm_guest_bookkeeping_names[VMM_GUEST_BOOKKEEPING_DROPPED], labels, vm->dropped[reason]);
+          vmm_exposition_add_sample (text, name, labels, vm->dropped[reason]);
         }
     }
 }
@@ -185,13 +187,14 @@ add_bookkeeping (VmmGuestMetrics *self, GString *text)
 
   for (guint row = 0; row < G_N_ELEMENTS (rows); row++)
     {
+      const char *name = vmm_guest_bookkeeping_names[row];
       GHashTableIter iter;
       gpointer value;
 
-      vmm_exposition_add_family (text, vmm_guest_bookkeeping_names[row], rows[row].type, rows[row].help);
+      vmm_exposition_add_family (text, name, rows[row].type, rows[row].help);
       g_hash_table_iter_init (&iter, self->vms);
       while (g_hash_table_iter_next (&iter, NULL, &value))
-        vmm_exposition_add_sample (text, vmm_guest_bookkeeping_names[row], ((VmmGuestVm *) value)->label,
+        vmm_exposition_add_sample (text, name, ((VmmGuestVm *) value)->label,
                                    rows[row].get (value));
     }
 }

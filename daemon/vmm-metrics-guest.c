@@ -2,11 +2,11 @@
 /* Keeps the series of the guests, from their last reports.
  *
  * A series is made into text when its report arrives, so that a scrape only copies: a thousand VMs
- * with a hundred series each are read out several times a minute, but change once. Series with the same
- * label names share a "shape": what a scrape has to add is then made once for each shape.
+ * with a hundred series each are read out several times a minute, but change once. Series with the
+ * same label names share a "shape": what a scrape has to add is then made once for each shape.
  *
- * No guest can harm the others: what it can make us keep is bounded by series and bytes, and nothing
- * of it changes or displaces what another one exports.
+ * No guest can harm the others: what it can make us keep is bounded by series and bytes, and
+ * nothing of it changes or displaces what another one exports.
  */
 #include "config.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Writes the families that the daemon itself knows: states, times, what QEMU uses, networks.
  *
- * The text format wants all samples of a family in one place, so the machines are walked once for each
- * family; what needs more than a look into the record (labels, the processes' usage) is taken once
- * before. What cannot be learnt is absent, never zero.
+ * The text format wants all samples of a family in one place, so the machines are walked once for
+ * each family; what needs more than a look into the record (labels, the processes' usage) is taken
+ * once before. What cannot be learnt is absent, never zero.
  */
 #include "config.h"
 

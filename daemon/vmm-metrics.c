@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The metrics of this host: one text for Prometheus, one summary for each VM.
  *
- * Almost nothing is counted here: a scrape looks at what there is. Only the two histograms need to see
- * things happen, so each machine's changes are followed, and a time that is new is observed once. What a
- * machine had when it was added (the daemon was restarted) is not news.
+ * Almost nothing is counted here: a scrape looks at what there is. Only the two histograms need to
+ * see things happen, so each machine's changes are followed, and a time that is new is observed
+ * once. What a machine had when it was added (the daemon was restarted) is not news.
  *
- * The parts of a scrape do not depend on each other, and none of them can fail it: what is not known
- * is left out.
+ * The parts of a scrape do not depend on each other, and none of them can fail it: what is not
+ * known is left out.
  */
 #include "config.h"
 

@@ -20,7 +20,7 @@ GBytes *vmm_metrics_expose (VmmMetrics *self);
 /* A guest's report was received; FALSE when it does not parse (the series before stay). */
 gboolean vmm_metrics_take_report (VmmMetrics *self, const char *vm_id, GBytes *report,
                                   GError **error);
-/* The Metrics object of api 3.11. */
+/* The Metrics object of the API. */
 JsonNode *vmm_metrics_describe (VmmMetrics *self, VmmMachine *machine);
 
 G_END_DECLS

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Turns the description of a VM into QEMU's command line.
  *
- * Pure: what is wrong is refused by vmm-qemu-check before a single argument exists, nothing is looked
- * up, nothing is probed. This is the only place that quotes: in an option list QEMU ends a value at a
- * comma and reads two of them as one, so every value that is not ours has its commas doubled. Nothing
- * else has a meaning there, neither quotes nor '=' nor newlines.
+ * Pure: what is wrong is refused by vmm-qemu-check before a single argument exists, nothing is
+ * looked up, nothing is probed. This is the only place that quotes: in an option list QEMU ends a
+ * value at a comma and reads two of them as one, so every value that is not ours has its commas
+ * doubled. Nothing else has a meaning there, neither quotes nor '=' nor newlines.
  *
  * The order of the arguments is fixed; the golden files of the test show it. QEMU starts with its
- * processors stopped (-S), so that the monitor sees the guest's first byte and first event. Writable
- * disks stop the guest on an error: a full host pauses it and loses nothing.
+ * processors stopped (-S), so that the monitor sees the guest's first byte and first event.
+ * Writable disks stop the guest on an error: a full host pauses it and loses nothing.
  */
 #include "config.h"
 
@@ -156,7 +156,8 @@ add_devices (GPtrArray *argv, const VmmQemuConfig *config)
   add_format (argv, "-device", "tpm-crb,tpmdev=tpm0");
 }
 
-/* Letters, marks, digits, punctuation, symbols and the ASCII space: what survives a line of text. */
+/* Letters, marks, digits, punctuation, symbols and the ASCII space: what survives a line of text.
+ * */
 static gboolean
 is_printable (gunichar c)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Checks what a QEMU command line is to be made of.
  *
- * QEMU would find most of these mistakes itself, but only after the disk was made and the vTPM started,
- * and in its own words. Some it would not find at all: a serial of more than 20 bytes is cut silently,
- * and a disk path that begins with a protocol's name is not a file any more.
+ * QEMU would find most of these mistakes itself, but only after the disk was made and the vTPM
+ * started, and in its own words. Some it would not find at all: a serial of more than 20 bytes is
+ * cut silently, and a disk path that begins with a protocol's name is not a file any more.
  *
- * Network arguments come from a backend and are passed on as they are, so they are taken apart here:
- * only pairs of -netdev and -device that belong together get through.
+ * Network arguments come from a backend and are passed on as they are, so they are taken apart
+ * here: only pairs of -netdev and -device that belong together get through.
  */
 #include "config.h"
 

@@ -2,9 +2,9 @@
 /* The daemon's end of a QMP connection.
  *
  * QEMU greets, is told which features we use (none), and then answers commands by their id, in any
- * order, with events in between. QEMU runs a guest and is not trusted further than that: lines, commands
- * in flight and every wait are bounded, what does not parse ends the connection, and what it says about
- * an error is escaped and cut before it gets into ours.
+ * order, with events in between. QEMU runs a guest and is not trusted further than that: lines,
+ * commands in flight and every wait are bounded, what does not parse ends the connection, and what
+ * it says about an error is escaped and cut before it gets into ours.
  *
  * A command whose caller left, or whose time is up, is forgotten; its late answer is ignored. The
  * connection stays: the next command may well be answered.
@@ -157,7 +157,8 @@ closed_cb (VmmLineChannel *channel, const char *reason, gpointer user_data)
   self->closed_reason = g_strdup (reason);
   if (self->handshake != NULL)
     {
-      fail_handshake (self, g_error_new (G_IO_ERROR, G_IO_ERROR_CLOSED, "qmp greeting: %s", reason));
+      fail_handshake (self, g_error_new (G_IO_ERROR, G_IO_ERROR_CLOSED, "qmp greeting: %s",
+                                         reason));
       return;
     }
   fail_commands (self, reason);
@@ -278,7 +279,8 @@ line_cb (VmmLineChannel *channel, const char *line, guint64 length, gpointer use
     take_greeting (self, message);
   else if (json_object_has_member (message, "event"))
     take_event (self, message);
-  else if (!json_object_has_member (message, "return") && !json_object_has_member (message, "error"))
+  else if (!json_object_has_member (message, "return")
+           && !json_object_has_member (message, "error"))
     vmm_log_debug ("qmp message of no known kind ignored", NULL);
   else if (self->handshake != NULL)
     take_capabilities (self, message);

@@ -13,8 +13,8 @@ G_BEGIN_DECLS
 #define VMM_TYPE_QMP (vmm_qmp_get_type ())
 G_DECLARE_FINAL_TYPE (VmmQmp, vmm_qmp, VMM, QMP, GObject)
 
-/* Dials until it answers: 20 ms pause, 2 s an attempt, 10 s in all. process may be NULL; when it exits
- * first: "qemu exited during start (<status>): <tail of log_path>". */
+/* Dials until it answers: 20 ms pause, 2 s an attempt, 10 s in all. process may be NULL; when it
+ * exits first: "qemu exited during start (<status>): <tail of log_path>". */
 void vmm_qmp_connect_async (const char *socket_path, VmmProcess *process, const char *log_path,
                             GCancellable *cancellable, GAsyncReadyCallback callback,
                             gpointer user_data);

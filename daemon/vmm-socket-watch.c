@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Many quiet sockets in one source of the main context.
  *
- * GLib asks every source before and after it waits, and poll() looks at every descriptor: two thousand
- * idle connections make each iteration of the main loop take a fifth of a millisecond, whatever it is
- * for. epoll only talks about those that have something to say. The set is made with the first watch and
- * goes with the last one; a descriptor that the kernel does not take into it gets a source of its own.
+ * GLib asks every source before and after it waits, and poll() looks at every descriptor: two
+ * thousand idle connections make each iteration of the main loop take a fifth of a millisecond,
+ * whatever it is for. epoll only talks about those that have something to say. The set is made
+ * with the first watch and goes with the last one; a descriptor that the kernel does not take into
+ * it gets a source of its own.
  *
  * Only the main thread uses this, like everything that runs in the default context.
  */

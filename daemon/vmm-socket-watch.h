@@ -5,11 +5,11 @@
 
 G_BEGIN_DECLS
 
-/* Watches a socket that is silent most of the time. All of them together are one source of the default
- * main context, so a thousand idle ones cost an iteration nothing.
+/* Watches a socket that is silent most of the time. All of them together are one source of the
+ * default main context, so a thousand idle ones cost an iteration nothing.
  *
- * ready is called at the default priority while the socket has something to read, has ended, or has an
- * error. It may free any watch, also its own. */
+ * ready is called at the default priority while the socket has something to read, has ended, or
+ * has an error. It may free any watch, also its own. */
 typedef struct _VmmSocketWatch VmmSocketWatch;
 typedef void (*VmmSocketReady) (gpointer user_data);
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Makes the ed25519 key pair of a VM.
  *
- * gnutls makes the key; the container around it is OpenSSH's own ("openssh-key-v1", PROTOCOL.key in
- * the OpenSSH sources), because ssh reads ed25519 keys in no other one. The key is not encrypted: it is
- * kept in a 0600 file in the VM's 0700 folder. Every buffer that held the private half is wiped before
- * it is freed; the text that is returned belongs to the caller, who does the same.
+ * gnutls makes the key; the container around it is OpenSSH's own ("openssh-key-v1", PROTOCOL.key
+ * in the OpenSSH sources), because ssh reads ed25519 keys in no other one. The key is not
+ * encrypted: it is kept in a 0600 file in the VM's 0700 folder. Every buffer that held the private
+ * half is wiped before it is freed; the text that is returned belongs to the caller, who does the
+ * same.
  */
 #include "config.h"
 

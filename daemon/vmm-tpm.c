@@ -2,9 +2,9 @@
 /* Starts the vTPM of a VM.
  *
  * swtpm's socket file appears before swtpm serves it, and a TPM that does not answer stalls the
- * firmware for minutes; so QEMU is started only after the control socket has answered a real command.
- * The probe hangs up afterwards, which is why --ctrl must not carry swtpm's own "terminate" option;
- * the global --terminate ends swtpm when QEMU closes the data channel.
+ * firmware for minutes; so QEMU is started only after the control socket has answered a real
+ * command. The probe hangs up afterwards, which is why --ctrl must not carry swtpm's own
+ * "terminate" option; the global --terminate ends swtpm when QEMU closes the data channel.
  *
  * swtpm logs to its standard error at the lowest level that shows each command: one that was never
  * answered is the last line. The log of the run before is kept beside it.

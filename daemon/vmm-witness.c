@@ -2,8 +2,8 @@
 /* The daemon's end of vmm-monitor.
  *
  * The monitor sees everything that happens to a VM and writes it into a journal with numbers; the
- * daemon says which number it has seen and gets the rest, then what happens from now on. So nothing is
- * missed while the daemon is away, and nothing is handled twice.
+ * daemon says which number it has seen and gets the rest, then what happens from now on. So
+ * nothing is missed while the daemon is away, and nothing is handled twice.
  *
  * The monitor listens to a guest. What it says is checked: lines are bounded, numbers only grow, a
  * message that is not one ends the connection. An event of an unknown name is passed on: a newer

@@ -7,16 +7,16 @@
 
 G_BEGIN_DECLS
 
-/* The daemon's end of vmm-monitor, the small process beside each QEMU: it owns the serial console, the
- * READY=1 listener and a second QMP connection, and keeps an ordered journal.
+/* The daemon's end of vmm-monitor, the small process beside each QEMU: it owns the serial console,
+ * the READY=1 listener and a second QMP connection, and keeps an ordered journal.
  *
  * Protocol on vms/<id>/monitor.sock, one JSON object a line, at most 64 KiB:
  *   monitor: {"vmm-monitor": 1, "features": [...]}
  *   daemon:  {"read-from": N}                  (the events numbered above N; 0: all that are kept)
  *   monitor: {"seq": N, "at": "<RFC 3339>", "event": "ready"|"status"|"reset"|"shutdown"|"stop"|
  *             "resume"|"exit", "data": {...}}  (journal, then live)
- * data: status {"text"}, shutdown {"guest": bool, "reason"}, stop {"reason"}. Numbers begin at 1, only
- * grow, and go on over restarts of the monitor and of the VM.
+ * data: status {"text"}, shutdown {"guest": bool, "reason"}, stop {"reason"}. Numbers begin at 1,
+ * only grow, and go on over restarts of the monitor and of the VM.
  *
  * ::event (guint64 seq, const char *name, JsonObject *data), ::closed (const char *reason) once. */
 #define VMM_TYPE_WITNESS (vmm_witness_get_type ())
@@ -35,8 +35,8 @@ void vmm_witness_start_async (VmmLauncher *launcher, const VmmWitnessConfig *con
                               GCancellable *cancellable, GAsyncReadyCallback callback,
                               gpointer user_data);
 VmmProcess *vmm_witness_start_finish (GAsyncResult *result, GError **error);
-/* Connects to a running monitor and reads its journal on: read_from is the number of the last event that
- * was seen, 0 for none. */
+/* Connects to a running monitor and reads its journal on: read_from is the number of the last
+ * event that was seen, 0 for none. */
 void vmm_witness_connect_async (const char *directory, guint64 read_from,
                                 GCancellable *cancellable, GAsyncReadyCallback callback,
                                 gpointer user_data);

@@ -154,8 +154,8 @@ qemu_answer (TestPeer *peer, TestClient *client, const char *command)
                                               "quit", NULL },
                        command))
     return g_strdup ("\"return\": {}");
-  return g_strdup_printf ("\"error\": {\"class\": \"CommandNotFound\", \"desc\": \"The command %s has "
-                          "not been found\"}",
+  return g_strdup_printf ("\"error\": {\"class\": \"CommandNotFound\", \"desc\": \"The command %s "
+                          "has not been found\"}",
                           command);
 }
 
@@ -238,8 +238,8 @@ test_qemu_greet (TestClient *client)
     test_lines_send (client->lines, "220 ready");
   else if (!test_peer_behaviour.qmp_silent)
     test_lines_send (client->lines,
-                     "{\"QMP\": {\"version\": {\"qemu\": {\"micro\": 0, \"minor\": 2, \"major\": 7}, "
-                     "\"package\": \"\"}, \"capabilities\": [\"oob\"]}}");
+                     "{\"QMP\": {\"version\": {\"qemu\": {\"micro\": 0, \"minor\": 2, "
+                     "\"major\": 7}, \"package\": \"\"}, \"capabilities\": [\"oob\"]}}");
 }
 
 void

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Fake swtpm, QEMU and vmm-monitor.
  *
- * The three of a VM know each other by its id: the monitor's journal says what QEMU does, QEMU's end
- * takes swtpm with it. A VM's journal outlives its programs, its numbers only grow. What a fake does
- * depends on test_peer_behaviour alone; everything takes at least one turn of the main loop. */
+ * The three of a VM know each other by its id: the monitor's journal says what QEMU does, QEMU's
+ * end takes swtpm with it. A VM's journal outlives its programs, its numbers only grow. What a
+ * fake does depends on test_peer_behaviour alone; everything takes at least one turn of the main
+ * loop. */
 #include "fake-peers.h"
 
 #include <glib/gstdio.h>
@@ -92,8 +93,8 @@ test_vm_journal (TestVm *vm, const char *event, const char *data)
 {
   g_autoptr (GDateTime) now = g_date_time_new_now_utc ();
   g_autofree char *at = g_date_time_format_iso8601 (now);
-  char *line = g_strdup_printf ("{\"seq\": %" G_GUINT64_FORMAT ", \"at\": \"%s\", \"event\": \"%s\", "
-                                "\"data\": %s}",
+  char *line = g_strdup_printf ("{\"seq\": %" G_GUINT64_FORMAT ", \"at\": \"%s\", "
+                                "\"event\": \"%s\", \"data\": %s}",
                                 vm->next_seq++, at, event, data != NULL ? data : "{}");
 
   g_queue_push_tail (&vm->journal, line);
@@ -402,7 +403,8 @@ test_peer_emit (const char *vm_id, const char *what)
   if (role == TEST_ROLE_QEMU)
     test_qemu_emit (vm->peers[role], what);
   else if (is_journal)
-    test_vm_journal (vm, what, g_str_equal (what, "status") ? "{\"text\": \"Startup finished\"}" : NULL);
+    test_vm_journal (vm, what,
+                     g_str_equal (what, "status") ? "{\"text\": \"Startup finished\"}" : NULL);
   else
     test_peer_exit (vm->peers[role], 1, 0);
   return TRUE;

@@ -5,8 +5,9 @@
 
 G_BEGIN_DECLS
 
-/* Fake swtpm, QEMU and vmm-monitor that live in the test's own process, behind the real sockets that
- * their command lines name. A fake launcher makes one for each process it is asked to start. */
+/* Fake swtpm, QEMU and vmm-monitor that live in the test's own process, behind the real sockets
+ * that their command lines name. A fake launcher makes one for each process it is asked to start.
+ * */
 typedef struct _TestPeer TestPeer;
 
 /* How the fakes behave: read at the moment it matters, so a test changes it in mid-life. */

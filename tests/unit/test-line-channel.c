@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Lines over a socket: torn, joined, too long, ended within; what is sent to one who does not read. */
+/* Lines over a socket: torn, joined, too long, ended within; what is sent to one who does not
+ * read. */
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>

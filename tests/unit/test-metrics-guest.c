@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The series of the guests: limits, one family over several VMs, and what a hostile one cannot do. */
+/* The series of the guests: limits, one family over several VMs, and what a hostile one cannot do.
+ * */
 #include <string.h>
 
 #include "interfaces/vmm-error.h"

@@ -265,12 +265,15 @@ vmm_serve_main (int argc, char **argv)
       return 0;
     }
   umask (0027);
-  raise_descriptor_limit ();
   ignore_broken_pipes ();
   daemon.loop = g_main_loop_new (NULL, FALSE);
   daemon.cancellable = g_cancellable_new ();
   if (prepare (&daemon, &error))
-    run (&daemon);
+    {
+      /* Not before the plugins are there: children get the limit that they found. */
+      raise_descriptor_limit ();
+      run (&daemon);
+    }
   else
     daemon.status = fail (error);
   if (daemon.status == 0)

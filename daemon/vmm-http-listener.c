@@ -24,6 +24,8 @@
 #define REST_MS 1000
 /* Accepted in one go before others get their turn. */
 #define BATCH 16
+/* Waiting to be accepted; the kernel makes the others try again a second later. */
+#define BACKLOG 256
 
 struct _VmmHttpListener
 {
@@ -141,6 +143,7 @@ open_socket (GSocketAddress *address, GError **error)
   if (socket == NULL || !g_socket_bind (socket, address, TRUE, error))
     return NULL;
   g_socket_set_blocking (socket, FALSE);
+  g_socket_set_listen_backlog (socket, BACKLOG);
   return g_steal_pointer (&socket);
 }
 

@@ -13,8 +13,8 @@ typedef struct
   char *reason; /* why it was not loaded; NULL when it was */
 } VmmPluginFile;
 
-/* Checks and loads every lib*.so of a folder in sorted order: (element-type VmmPluginFile). A folder
- * that is missing gives none; one that cannot be trusted gives itself with the reason. */
+/* Checks and loads every lib*.so of a folder in sorted order: (element-type VmmPluginFile). A
+ * folder that is missing gives none; one that cannot be trusted gives itself with the reason. */
 GPtrArray *vmm_plugin_loader_load_directory (const char *path, const char *const *points,
                                              const char *const *disabled);
 /* The file that registered an extension; NULL when it is built in. */

@@ -22,8 +22,8 @@ G_DECLARE_FINAL_TYPE (VmmPluginRegistry, vmm_plugin_registry, VMM, PLUGIN_REGIST
 
 VmmPluginRegistry *vmm_plugin_registry_new (void);
 /* Loads the built-in plugins, then every module of a folder in sorted order. Files that are not
- * regular, not owned by root or us, writable by others, or named in disabled are not opened; each is
- * a row with its reason. A folder that is missing is fine. */
+ * regular, not owned by root or us, writable by others, or named in disabled are not opened; each
+ * is a row with its reason. A folder that is missing is fine. */
 void vmm_plugin_registry_load_builtin (VmmPluginRegistry *self);
 void vmm_plugin_registry_load_directory (VmmPluginRegistry *self, const char *path,
                                          const char *const *disabled);
@@ -40,12 +40,12 @@ typedef struct
 {
   const char *kind;
   const char *name;
-  const char *file;   /* NULL for a built-in one */
+  const char *file; /* NULL for a built-in one */
   int priority;
   gboolean loaded;
   gboolean available;
   gboolean chosen;
-  const char *reason; /* why not loaded or not available */
+  const char *reason;  /* why not loaded or not available */
   VmmBackend *backend; /* NULL when not loaded */
 } VmmPluginRow;
 

@@ -32,12 +32,12 @@ G_BEGIN_DECLS
  *   attestor.begin-boot, attestor.forget      (only logged)
  *
  * A plan is for a call ("launcher.start") or for a call on one subject ("launcher.start:qemu"),
- * which goes before the other. process.signal is logged as "process.signal role number", and not for
- * the signals of a stop.
+ * which goes before the other. process.signal is logged as "process.signal role number", and not
+ * for the signals of a stop.
  *
  * PROCESSES have process ids that no real process has. TERM ends one as signal 15, KILL as 9. With
- * peers, those of the roles tpm, qemu and monitor answer on the sockets that their arguments name and
- * decide themselves what a signal does.
+ * peers, those of the roles tpm, qemu and monitor answer on the sockets that their arguments name
+ * and decide themselves what a signal does.
  *
  * AS A MODULE, libvmm-fake-backends.so, in a real daemon: peers are on and the environment variable
  * VMM_FAKE tells what to do, comma-separated:
@@ -52,11 +52,11 @@ typedef struct
 {
   gboolean outlives_daemon;
   gboolean peers;
-  gboolean verifies;            /* TRUE after a reset */
-  const char *unavailable[4];   /* by launcher, network, storage, attestor: why; NULL when it is */
-  guint16 forward_port;         /* what a forward without a host port gets; 0: a free one */
-  VmmNetworkCounters counters;  /* of each network */
-  VmmProcessUsage usage;        /* of each process */
+  gboolean verifies;           /* TRUE after a reset */
+  const char *unavailable[4];  /* by launcher, network, storage, attestor: why; NULL when it is */
+  guint16 forward_port;        /* what a forward without a host port gets; 0: a free one */
+  VmmNetworkCounters counters; /* of each network */
+  VmmProcessUsage usage;       /* of each process */
 } TestFakes;
 
 extern TestFakes test_fakes;
@@ -116,8 +116,8 @@ void test_fakes_set_verdict (VmmVerdict *verdict);
 #define TEST_TYPE_FAKE_LAUNCHER (test_fake_launcher_get_type ())
 G_DECLARE_FINAL_TYPE (TestFakeLauncher, test_fake_launcher, TEST, FAKE_LAUNCHER, GObject)
 #define TEST_TYPE_FAKE_NETWORK_BACKEND (test_fake_network_backend_get_type ())
-G_DECLARE_FINAL_TYPE (TestFakeNetworkBackend, test_fake_network_backend, TEST,
-                      FAKE_NETWORK_BACKEND, GObject)
+G_DECLARE_FINAL_TYPE (TestFakeNetworkBackend, test_fake_network_backend, TEST, FAKE_NETWORK_BACKEND,
+                      GObject)
 #define TEST_TYPE_FAKE_STORAGE (test_fake_storage_get_type ())
 G_DECLARE_FINAL_TYPE (TestFakeStorage, test_fake_storage, TEST, FAKE_STORAGE, GObject)
 #define TEST_TYPE_FAKE_ATTESTOR (test_fake_attestor_get_type ())

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* A launcher plugin for the registry's test, built several times with other names: MODULE is the
  * module's, NAME the backend's. It is available when the environment variable TEST_MODULE_<NAME> is
- * not set; the variable's value is the reason why not. "refuse" is refused at its configuration, and
- * "silent" registers nothing. */
+ * not set; the variable's value is the reason why not. "refuse" is refused at its configuration,
+ * and "silent" registers nothing. */
 
 #include "interfaces/vmm.h"
 

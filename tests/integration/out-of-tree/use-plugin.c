@@ -39,8 +39,7 @@ main (int argc, char **argv)
                row->loaded, row->available, row->priority, row->reason != NULL ? row->reason : "");
     }
 
-  backend
-      = vmm_plugin_registry_choose (registry, VMM_PLUGIN_KIND_LAUNCHER, argv[2], NULL, &error);
+  backend = vmm_plugin_registry_choose (registry, VMM_PLUGIN_KIND_LAUNCHER, argv[2], NULL, &error);
   if (backend == NULL)
     {
       g_printerr ("%s\n", error->message);

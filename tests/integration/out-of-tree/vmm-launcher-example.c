@@ -81,8 +81,8 @@ example_launcher_start_async (VmmLauncher *launcher, VmmProcessSpec *spec,
   g_autoptr (GError) error = NULL;
 
   g_task_set_source_tag (task, example_launcher_start_async);
-  process->child = g_subprocess_newv (vmm_process_spec_get_argv (spec), G_SUBPROCESS_FLAGS_NONE,
-                                      &error);
+  process->child
+      = g_subprocess_newv (vmm_process_spec_get_argv (spec), G_SUBPROCESS_FLAGS_NONE, &error);
   if (process->child == NULL)
     {
       vmm_error_normalize (&error);

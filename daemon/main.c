@@ -8,10 +8,15 @@
 #include <string.h>
 
 #include <glib/gi18n.h>
+#include <gnutls/gnutls.h>
 
 #include "vmm-log.h"
 #include "vmm-serve.h"
 #include "vmm-version.h"
+
+/* gnutls would set itself up before main(), at nearly a megabyte; who needs it calls
+ * gnutls_global_init() first, which is cheap when it was done. */
+GNUTLS_SKIP_GLOBAL_INIT
 
 typedef struct
 {

@@ -135,8 +135,10 @@ static gboolean
 generate_pair (KeyPair *pair, GError **error)
 {
   gnutls_privkey_t key;
-  int status = gnutls_privkey_init (&key);
+  int status = gnutls_global_init ();
 
+  if (status == GNUTLS_E_SUCCESS)
+    status = gnutls_privkey_init (&key);
   if (status == GNUTLS_E_SUCCESS)
     {
       status = export_pair (key, pair);

@@ -21,7 +21,7 @@ MAX_NESTING = 4
 # Lower may not include higher. The first pattern that fits a file's stem decides.
 LAYERS = [
     ("main", ["main", "vmm-serve"]),
-    ("doors", ["vmm-http", "vmm-rest", "vmm-mcp", "vmm-dbus", "vmm-cli", "vmm-oauth"]),
+    ("doors", ["vmm-http", "vmm-probes", "vmm-rest", "vmm-mcp", "vmm-dbus", "vmm-cli", "vmm-oauth"]),
     ("operations", ["vmm-operations", "vmm-arguments", "vmm-authority", "vmm-handlers"]),
     ("service", ["vmm-service", "vmm-metrics", "vmm-guest", "vmm-imds", "vmm-progress-watch"]),
     ("machine", ["vmm-machine", "vmm-waiter"]),
@@ -43,7 +43,7 @@ LAYERS = [
             "vmm-ssh-key",
         ],
     ),
-    ("base", ["vmm-coalesced-file", "vmm-json", "vmm-time", "vmm-file", "vmm-log", "vmm-state-lock", "vmm-version", "vmm-call", "vmm-exposition", "vmm-line-channel", "vmm-socket-watch"]),
+    ("base", ["vmm-coalesced-file", "vmm-etag", "vmm-json", "vmm-time", "vmm-file", "vmm-log", "vmm-state-lock", "vmm-version", "vmm-call", "vmm-exposition", "vmm-line-channel", "vmm-socket-watch"]),
 ]
 RANK = {name: len(LAYERS) - i for i, (name, _) in enumerate(LAYERS)}
 

@@ -479,6 +479,23 @@ def test_stop_while_waiting():
             assert daemon.process.wait(DEADLINE) == 0
 
 
+def test_service_manager():
+    """What Type=notify waits for, and in which order."""
+    if "systemd" not in sys.argv[3:]:
+        raise Skip("built without libsystemd")
+    folder = tempfile.mkdtemp(prefix="vmm-", dir="/tmp")
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.settimeout(DEADLINE)
+            manager.bind(os.path.join(folder, "notify"))
+            with serve(env={"NOTIFY_SOCKET": os.path.join(folder, "notify")}) as daemon:
+                assert manager.recv(100) == b"READY=1"
+                assert daemon.request("GET", "/readyz").status == 200
+            assert manager.recv(100) == b"STOPPING=1"
+    finally:
+        shutil.rmtree(folder)
+
+
 def test_second_signal():
     daemon = serve(env={"VMM_FAKE": "powerdown=ignore,quit=ignore"}).start()
     try:

@@ -49,36 +49,6 @@ vmm_machine_attach_async (gpointer subject, GCancellable *cancellable,
                                   attached_cb, task);
 }
 
-/* The vTPM. */
-
-static void
-tpm_started_cb (GObject *source, GAsyncResult *result, gpointer user_data)
-{
-  g_autoptr (GTask) task = user_data;
-  VmmMachine *self = g_task_get_source_object (task);
-  GError *error = NULL;
-  g_autoptr (VmmProcess) process = vmm_tpm_start_finish (result, &error);
-
-  if (process != NULL)
-    {
-      vmm_machine_set_process (self, VMM_PROCESS_ROLE_TPM, process);
-      vmm_machine_save (self);
-    }
-  vmm_machine_step_return (task, error, "start swtpm: ");
-}
-
-static void
-tpm_async (gpointer subject, GCancellable *cancellable, GAsyncReadyCallback callback,
-           gpointer user_data)
-{
-  VmmMachine *self = subject;
-  GTask *task = vmm_machine_step_task (subject, cancellable, callback, user_data, tpm_async);
-  g_autofree char *directory = vmm_machine_dup_path (self, "tpm");
-
-  vmm_tpm_start_async (self->context->launcher, self->record->id, directory, cancellable,
-                       tpm_started_cb, task);
-}
-
 /* Ending a process, for undo, for a delete and after QEMU's own end. */
 
 static void
@@ -130,6 +100,46 @@ vmm_machine_end_process_finish (VmmMachine *self, GAsyncResult *result, GError *
   return g_task_propagate_boolean (G_TASK (result), error);
 }
 
+static void end_helper (GTask *task, VmmProcessRole role);
+
+static void
+helper_ended_cb (GObject *source, GAsyncResult *result, gpointer user_data)
+{
+  GTask *task = user_data;
+  VmmMachine *self = VMM_MACHINE (source);
+  VmmProcessRole role = (VmmProcessRole) GPOINTER_TO_UINT (g_task_get_task_data (task));
+  g_autoptr (GError) error = NULL;
+
+  if (!vmm_machine_end_process_finish (self, result, &error))
+    vmm_log_warning ("helper of a vm could not be stopped", "vm", self->record->id, "role",
+                     vmm_process_role_to_nick (role), "error", error->message, NULL);
+  end_helper (task, (VmmProcessRole) (role + 1));
+}
+
+/* The vTPM goes first: the next boot's may follow at once, on the same state. */
+static void
+end_helper (GTask *task, VmmProcessRole role)
+{
+  if (role == VMM_N_PROCESS_ROLES)
+    {
+      g_task_return_boolean (task, TRUE);
+      g_object_unref (task);
+      return;
+    }
+  g_task_set_task_data (task, GUINT_TO_POINTER (role), NULL);
+  vmm_machine_end_process_async (g_task_get_source_object (task), role, HELPER_GRACE_MS,
+                                 helper_ended_cb, task);
+}
+
+void
+vmm_machine_end_helpers_async (VmmMachine *self, GAsyncReadyCallback callback, gpointer user_data)
+{
+  GTask *task = vmm_machine_step_task (self, NULL, callback, user_data,
+                                       vmm_machine_end_helpers_async);
+
+  end_helper (task, VMM_PROCESS_ROLE_TPM);
+}
+
 static void
 undone_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 {
@@ -138,6 +148,45 @@ undone_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 
   vmm_machine_end_process_finish (VMM_MACHINE (source), result, &error);
   vmm_machine_step_return (task, error, NULL);
+}
+
+/* The vTPM. */
+
+static void
+tpm_started_cb (GObject *source, GAsyncResult *result, gpointer user_data)
+{
+  g_autoptr (GTask) task = user_data;
+  VmmMachine *self = g_task_get_source_object (task);
+  GError *error = NULL;
+  g_autoptr (VmmProcess) process = vmm_tpm_start_finish (result, &error);
+
+  if (process != NULL)
+    {
+      vmm_machine_set_process (self, VMM_PROCESS_ROLE_TPM, process);
+      vmm_machine_save (self);
+    }
+  vmm_machine_step_return (task, error, "start swtpm: ");
+}
+
+static void
+helpers_ended_cb (GObject *source, GAsyncResult *result, gpointer user_data)
+{
+  VmmMachine *self = VMM_MACHINE (source);
+  GTask *task = user_data;
+  g_autofree char *directory = vmm_machine_dup_path (self, "tpm");
+
+  vmm_tpm_start_async (self->context->launcher, self->record->id, directory,
+                       g_task_get_cancellable (task), tpm_started_cb, task);
+}
+
+static void
+tpm_async (gpointer subject, GCancellable *cancellable, GAsyncReadyCallback callback,
+           gpointer user_data)
+{
+  GTask *task = vmm_machine_step_task (subject, cancellable, callback, user_data, tpm_async);
+
+  /* One that would not end after the last run. */
+  vmm_machine_end_helpers_async (subject, helpers_ended_cb, task);
 }
 
 static void

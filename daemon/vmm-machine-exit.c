@@ -17,9 +17,6 @@
 
 /* The monitor sees QEMU's end when we do; this is for one that hangs. */
 #define DRAIN_LIMIT_MS 2000
-#define HELPER_GRACE_MS 5000
-
-static void stop_helper (VmmMachine *self, VmmProcessRole role);
 
 static void
 return_settle_waits (VmmMachine *self)
@@ -84,8 +81,7 @@ console_cb (GObject *source, GAsyncResult *result, gpointer user_data)
   if (plain != NULL)
     detail = vmm_console_report_compose (report, plain, self->timed_out,
                                          event == VMM_MACHINE_EVENT_PROCESS_EXITED_ERROR);
-  for (guint i = 0; i < VMM_N_PROCESS_ROLES; i++)
-    vmm_machine_drop_process (self, (VmmProcessRole) i);
+  vmm_machine_drop_ended (self);
   g_clear_pointer (&self->record->paused_reason, g_free);
   self->record->paused_at = 0;
   self->settling = FALSE;
@@ -95,29 +91,9 @@ console_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 }
 
 static void
-helper_stopped_cb (GObject *source, GAsyncResult *result, gpointer user_data)
+helpers_ended_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 {
-  VmmMachine *self = VMM_MACHINE (source);
-  VmmProcessRole role = (VmmProcessRole) GPOINTER_TO_UINT (user_data);
-  g_autoptr (GError) error = NULL;
-
-  if (!vmm_machine_end_process_finish (self, result, &error))
-    vmm_log_warning ("helper of a vm could not be stopped", "vm", self->record->id, "role",
-                     vmm_process_role_to_nick (role), "error", error->message, NULL);
-  stop_helper (self, (VmmProcessRole) (role + 1));
-}
-
-/* The vTPM goes first: the next boot's may follow at once, on the same state. */
-static void
-stop_helper (VmmMachine *self, VmmProcessRole role)
-{
-  if (role < VMM_N_PROCESS_ROLES)
-    {
-      vmm_machine_end_process_async (self, role, HELPER_GRACE_MS, helper_stopped_cb,
-                                     GUINT_TO_POINTER (role));
-      return;
-    }
-  vmm_machine_read_console_async (self, console_cb, g_object_ref (self));
+  vmm_machine_read_console_async (VMM_MACHINE (source), console_cb, g_object_ref (source));
 }
 
 static void
@@ -125,7 +101,7 @@ stop_helpers (VmmMachine *self)
 {
   g_clear_handle_id (&self->drain_timer, g_source_remove);
   vmm_machine_close_channels (self);
-  stop_helper (self, VMM_PROCESS_ROLE_TPM);
+  vmm_machine_end_helpers_async (self, helpers_ended_cb, NULL);
 }
 
 static gboolean

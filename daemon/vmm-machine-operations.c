@@ -305,9 +305,15 @@ discarded_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 }
 
 static void
-settled_cb (GObject *source, GAsyncResult *result, gpointer user_data)
+helpers_ended_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 {
   vmm_machine_run_discard_async (VMM_MACHINE (source), discarded_cb, source);
+}
+
+static void
+settled_cb (GObject *source, GAsyncResult *result, gpointer user_data)
+{
+  vmm_machine_end_helpers_async (VMM_MACHINE (source), helpers_ended_cb, NULL);
 }
 
 static void

@@ -15,7 +15,8 @@ G_BEGIN_DECLS
  *   vmm-machine-operations.c   create, start, the boot after the installer, delete
  *   vmm-machine-steps.c        provision and discard
  *   vmm-machine-boot.c         attach, vTPM, monitor, run; vmm-machine-qemu.c starts QEMU
- *   vmm-machine-run.c          processes, journal, timers of a running guest
+ *   vmm-machine-run.c          processes and timer of a running guest
+ *   vmm-machine-journal.c      what the journal and QEMU tell of it
  *   vmm-machine-exit.c         what follows the end of QEMU
  *   vmm-machine-stop.c         the power button and what comes after it
  *   vmm-machine-recover.c      after a daemon start; vmm-machine-close.c: at its end
@@ -83,6 +84,7 @@ struct _VmmMachine
   guint helper_timers[VMM_N_PROCESS_ROLES];
   VmmQmp *qmp;
   VmmWitness *witness;
+  GCancellable *reconnect; /* of a witness that was lost; NULL when none is in flight */
   GStrv network_arguments;
   const char *boot_phase;
   gboolean qemu_answered; /* on QMP, in this start */
@@ -162,6 +164,9 @@ void vmm_machine_qemu_start_async (gpointer subject, GCancellable *cancellable,
                                    GAsyncReadyCallback callback, gpointer user_data);
 void vmm_machine_qemu_undo_async (gpointer subject, GCancellable *cancellable,
                                   GAsyncReadyCallback callback, gpointer user_data);
+/* Ends what is left of an earlier run's helpers; goes on whatever comes of it. */
+void vmm_machine_end_helpers_async (VmmMachine *self, GAsyncReadyCallback callback,
+                                    gpointer user_data);
 /* Stops the process of a role, if there is one, and forgets it. */
 void vmm_machine_end_process_async (VmmMachine *self, VmmProcessRole role, guint grace_ms,
                                     GAsyncReadyCallback callback, gpointer user_data);
@@ -170,16 +175,23 @@ gboolean vmm_machine_end_process_finish (VmmMachine *self, GAsyncResult *result,
 /* vmm-machine-run.c */
 void vmm_machine_set_process (VmmMachine *self, VmmProcessRole role, VmmProcess *process);
 void vmm_machine_drop_process (VmmMachine *self, VmmProcessRole role);
+/* Forgets the processes that have ended; one that could not be stopped stays to be seen. */
+void vmm_machine_drop_ended (VmmMachine *self);
+const char *vmm_machine_helper_title (VmmProcessRole role);
+void vmm_machine_helper_exited (VmmMachine *self, VmmProcessRole role);
+void vmm_machine_arm_phase_timer (VmmMachine *self);
+void vmm_machine_disarm_phase_timer (VmmMachine *self);
+
+/* vmm-machine-journal.c */
 void vmm_machine_set_qmp (VmmMachine *self, VmmQmp *qmp);
 void vmm_machine_set_witness (VmmMachine *self, VmmWitness *witness);
 void vmm_machine_close_channels (VmmMachine *self);
+void vmm_machine_give_up_reconnect (VmmMachine *self);
 /* A start begins, and has ended: what was held back is delivered, or dropped after a failure. */
 void vmm_machine_hold (VmmMachine *self, const char *phase);
 void vmm_machine_release (VmmMachine *self, gboolean started);
 /* What was said before the guest ran is of an earlier run. */
 void vmm_machine_forget_held (VmmMachine *self);
-void vmm_machine_arm_phase_timer (VmmMachine *self);
-void vmm_machine_disarm_phase_timer (VmmMachine *self);
 
 /* vmm-machine-exit.c */
 void vmm_machine_settle (VmmMachine *self);

@@ -72,8 +72,7 @@ settle_record (GTask *task)
   vmm_machine_close_channels (self);
   vmm_machine_release_volume (self);
   vmm_machine_release (self, FALSE);
-  for (guint i = 0; i < VMM_N_PROCESS_ROLES; i++)
-    vmm_machine_drop_process (self, (VmmProcessRole) i);
+  vmm_machine_drop_ended (self);
   g_clear_pointer (&self->record->paused_reason, g_free);
   self->record->paused_at = 0;
   if (vmm_machine_state_is_live (self->record->state))

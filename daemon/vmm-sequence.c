@@ -46,12 +46,13 @@ vmm_sequence_set_hook (VmmSequenceHook hook, gpointer user_data)
   sequence_hook_data = user_data;
 }
 
-static void
-call_hook (Sequence *sequence, gboolean undo)
+static GError *
+call_hook (Sequence *sequence, VmmSequenceMoment moment)
 {
-  if (sequence_hook != NULL)
-    sequence_hook (sequence->subject, sequence->name, sequence->steps[sequence->current].name, undo,
-                   sequence_hook_data);
+  if (sequence_hook == NULL)
+    return NULL;
+  return sequence_hook (sequence->subject, sequence->name,
+                        sequence->steps[sequence->current].name, moment, sequence_hook_data);
 }
 
 static void
@@ -100,8 +101,27 @@ undo_step (GTask *task)
       undo_next (task);
       return;
     }
-  call_hook (sequence, TRUE);
+  call_hook (sequence, VMM_SEQUENCE_UNDO);
   step->undo (sequence->subject, NULL, undone_cb, task);
+}
+
+/* Takes error; NULL for a step that has run well. */
+static void
+step_ended (GTask *task, GError *error)
+{
+  Sequence *sequence = g_task_get_task_data (task);
+
+  if (error != NULL && !sequence->keep_going)
+    {
+      sequence->error = error;
+      undo_step (task);
+      return;
+    }
+  if (error != NULL && !g_error_matches (error, VMM_ERROR, VMM_ERROR_NOT_FOUND))
+    log_failure (sequence, "a step of a tear-down failed", error);
+  g_clear_error (&error);
+  sequence->current++;
+  run_step (task);
 }
 
 static void
@@ -109,21 +129,11 @@ done_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 {
   GTask *task = user_data;
   Sequence *sequence = g_task_get_task_data (task);
-  g_autoptr (GError) error = NULL;
+  GError *error = NULL;
 
-  if (!sequence->steps[sequence->current].finish (sequence->subject, result, &error))
-    {
-      if (!sequence->keep_going)
-        {
-          sequence->error = g_steal_pointer (&error);
-          undo_step (task);
-          return;
-        }
-      if (!g_error_matches (error, VMM_ERROR, VMM_ERROR_NOT_FOUND))
-        log_failure (sequence, "a step of a tear-down failed", error);
-    }
-  sequence->current++;
-  run_step (task);
+  if (sequence->steps[sequence->current].finish (sequence->subject, result, &error))
+    error = call_hook (sequence, VMM_SEQUENCE_AFTER);
+  step_ended (task, error);
 }
 
 /* Consumes the reference to the task once it has answered. */
@@ -132,6 +142,7 @@ run_step (GTask *task)
 {
   Sequence *sequence = g_task_get_task_data (task);
   GCancellable *cancellable = g_task_get_cancellable (task);
+  GError *error;
 
   if (!sequence->keep_going && g_cancellable_set_error_if_cancelled (cancellable, &sequence->error))
     {
@@ -144,7 +155,12 @@ run_step (GTask *task)
       g_object_unref (task);
       return;
     }
-  call_hook (sequence, FALSE);
+  error = call_hook (sequence, VMM_SEQUENCE_BEFORE);
+  if (error != NULL)
+    {
+      step_ended (task, error);
+      return;
+    }
   sequence->steps[sequence->current].start (sequence->subject,
                                             sequence->keep_going ? NULL : cancellable, done_cb,
                                             task);

@@ -19,9 +19,17 @@ typedef struct
   VmmStepFinish undo_finish;
 } VmmStep;
 
-/* Called before each step and each undo with its name: the place where tests kill or fail. */
-typedef void (*VmmSequenceHook) (gpointer subject, const char *sequence, const char *step,
-                                 gboolean undo, gpointer user_data);
+typedef enum
+{
+  VMM_SEQUENCE_BEFORE, /* the step is about to run */
+  VMM_SEQUENCE_AFTER,  /* it has run well */
+  VMM_SEQUENCE_UNDO,   /* it is about to be undone */
+} VmmSequenceMoment;
+
+/* Called at each moment of each step: the place where tests kill or fail. An error that it returns
+ * before or after a step is the step's own failure. */
+typedef GError *(*VmmSequenceHook) (gpointer subject, const char *sequence, const char *step,
+                                    VmmSequenceMoment moment, gpointer user_data);
 void vmm_sequence_set_hook (VmmSequenceHook hook, gpointer user_data);
 
 /* Runs the steps in order. When one fails or the cancellable is triggered, the completed ones (and

@@ -186,6 +186,14 @@ gone_cb (VmmMachine *machine, gpointer user_data)
   self->gone = TRUE;
 }
 
+guint8 machine_fixture_seen[VMM_MACHINE_N_STATES][VMM_MACHINE_N_EVENTS][VMM_MACHINE_N_STATES + 1];
+
+static void
+transition_cb (VmmMachine *machine, guint event, guint from, guint to, gpointer user_data)
+{
+  machine_fixture_seen[from][event][to] = 1;
+}
+
 static void
 set_machine (MachineFixture *self, VmmMachineRecord *record)
 {
@@ -193,6 +201,7 @@ set_machine (MachineFixture *self, VmmMachineRecord *record)
   self->gone = FALSE;
   self->machine = vmm_machine_new (&self->context, record);
   g_signal_connect (self->machine, "gone", G_CALLBACK (gone_cb), self);
+  g_signal_connect (self->machine, "transition", G_CALLBACK (transition_cb), NULL);
 }
 
 void
@@ -364,7 +373,9 @@ bring_to_stopping (MachineFixture *self)
 {
   machine_fixture_bring_to (self, VMM_MACHINE_READY);
   test_peer_behaviour.ignore_powerdown = TRUE;
-  vmm_machine_stop_async (self->machine, NULL, ignore_cb, NULL);
+  /* Without a caller who waits: he would keep the machine alive beyond its daemon. */
+  g_assert_true (vmm_machine_handle_event (self->machine, VMM_MACHINE_EVENT_STOP_REQUESTED, NULL,
+                                           NULL));
   g_assert_cmpint (vmm_machine_get_state (self->machine), ==, VMM_MACHINE_STOPPING);
 }
 
@@ -439,6 +450,8 @@ machine_fixture_bring_to (MachineFixture *self, VmmMachineState state)
 void
 machine_fixture_kill (MachineFixture *self)
 {
+  /* What it had asked for is answered. */
+  test_drain ();
   test_fakes_daemon_died ();
   /* What the daemon had in flight dies with it; here it ends somehow, on a folder out of its reach. */
   test_drain ();

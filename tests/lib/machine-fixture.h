@@ -18,6 +18,10 @@ typedef struct
   guint32 next_cid; /* what the next free one is; counts up */
 } MachineFixture;
 
+/* The rows that any machine of this test took: from, event, to. */
+extern guint8 machine_fixture_seen[VMM_MACHINE_N_STATES][VMM_MACHINE_N_EVENTS]
+                                  [VMM_MACHINE_N_STATES + 1];
+
 #define MACHINE_FIXTURE_ID "1a2b3c4d"
 
 MachineFixture *machine_fixture_new (void);

@@ -196,27 +196,56 @@ test_keep_going (void)
   g_assert_cmpstr (log, ==, "one two three ");
 }
 
-static void
-hook (gpointer subject, const char *sequence, const char *step, gboolean undo, gpointer user_data)
+typedef struct
 {
-  GString *calls = user_data;
+  GString *calls;
+  const char *fail;
+  VmmSequenceMoment moment;
+} Hook;
 
-  g_string_append_printf (calls, "%s:%s%s ", sequence, undo ? "-" : "", step);
+static GError *
+hook_cb (gpointer subject, const char *sequence, const char *step, VmmSequenceMoment moment,
+         gpointer user_data)
+{
+  static const char *const marks[] = { "", "+", "-" };
+  Hook *hook = user_data;
+
+  g_string_append_printf (hook->calls, "%s:%s%s ", sequence, marks[moment], step);
+  if (moment == hook->moment && g_strcmp0 (hook->fail, step) == 0)
+    return vmm_error_new (VMM_ERROR_INTERNAL, "from the hook");
+  return NULL;
 }
 
 static void
 test_hook (void)
 {
-  Subject subject = { NULL };
-  g_autoptr (GString) calls = g_string_new (NULL);
-  g_autoptr (GError) error = NULL;
-  g_autofree char *log = NULL;
+  static const struct
+  {
+    VmmSequenceMoment moment;
+    const char *calls;
+    const char *log;
+  } rows[] = {
+    { VMM_SEQUENCE_BEFORE, "test:one test:+one test:two test:-two test:-one ",
+      "one -two -one " },
+    { VMM_SEQUENCE_AFTER, "test:one test:+one test:two test:+two test:-two test:-one ",
+      "one two -two -one " },
+  };
 
-  vmm_sequence_set_hook (hook, calls);
-  subject.fail = "two";
-  log = run (&subject, undoable, 3, FALSE, &error);
-  vmm_sequence_set_hook (NULL, NULL);
-  g_assert_cmpstr (calls->str, ==, "test:one test:two test:-two test:-one ");
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
+    {
+      Subject subject = { NULL };
+      g_autoptr (GString) calls = g_string_new (NULL);
+      Hook hook = { calls, "two", rows[i].moment };
+      g_autoptr (GError) error = NULL;
+      g_autofree char *log = NULL;
+
+      vmm_sequence_set_hook (hook_cb, &hook);
+      log = run (&subject, undoable, 3, FALSE, &error);
+      vmm_sequence_set_hook (NULL, NULL);
+      g_assert_error (error, VMM_ERROR, VMM_ERROR_INTERNAL);
+      g_assert_cmpstr (calls->str, ==, rows[i].calls);
+      g_assert_cmpstr (log, ==, rows[i].log);
+    }
 }
 
 int

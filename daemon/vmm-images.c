@@ -364,8 +364,6 @@ vmm_images_scan (VmmImages *self, GError **error)
   g_ptr_array_unref (self->images);
   self->images = read_images (&shared, dir);
   shared_clear (&shared);
-  if (self->images->len == 0)
-    vmm_log_warning ("no images", "directory", self->directory, NULL);
   return TRUE;
 }
 

@@ -21,6 +21,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 MACHINES = 1000
@@ -53,7 +54,9 @@ def wakeups(pid):
 
 
 class Daemon:
-    """One run of the daemon on a state directory."""
+    """Runs of the daemon on one state directory; all of them end with the program."""
+
+    running = []
 
     def __init__(self, build, root):
         self.build, self.root = build, root
@@ -77,6 +80,7 @@ class Daemon:
             text=True,
             env=environment,
         )
+        Daemon.running.append(self)
         for line in self.process.stderr:
             match = re.search(r"127\.0\.0\.1:(\d+)", line)
             if match:
@@ -85,12 +89,13 @@ class Daemon:
         else:
             raise SystemExit(f"the daemon did not start (status {self.process.wait()})")
         # Nothing may block on a full pipe.
-        concurrent.futures.thread.threading.Thread(target=self.process.stderr.read, daemon=True).start()
+        threading.Thread(target=self.process.stderr.read, daemon=True).start()
         return self
 
     def end(self, how=signal.SIGTERM):
         self.process.send_signal(how)
         self.process.wait(60)
+        Daemon.running.remove(self)
 
     def connect(self):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
@@ -279,6 +284,8 @@ def main():
         try:
             bench(rows, build, root)
         finally:
+            for daemon in list(Daemon.running):
+                daemon.end(signal.SIGKILL)
             shutil.rmtree(root, ignore_errors=True)
     if arguments.json:
         arguments.json.write_text(json.dumps(rows.rows, indent=2) + "\n")

@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The real daemon with the plugins of this build: all are there, the right ones are chosen.
+
+Usage: test-real-plugins.py PROGRAM PLUGIN-FOLDER module|builtin [PLUGIN...]
+"""
+
+import sys
+
+from daemon import Daemon, run
+
+PROGRAM, FOLDER, HOW, *PLUGINS = sys.argv[1:]
+
+
+def serve(*flags):
+    return Daemon(PROGRAM, FOLDER, *flags)
+
+
+def rows(daemon):
+    return {f"{row['kind']}-{row['name']}": row for row in daemon.api("GET", "/host").json["plugins"]}
+
+
+def test_each_plugin_is_listed():
+    with serve() as daemon:
+        found = rows(daemon)
+        wanted = {name.replace("attest-", "attestor-") for name in PLUGINS}
+        assert set(found) == wanted, (sorted(found), sorted(wanted))
+        for name, row in found.items():
+            assert row["loaded"] and row["available"], row
+            assert ("file" in row) == (HOW == "module"), row
+
+
+def test_best_is_chosen_and_noop_is_not():
+    with serve() as daemon:
+        for name, row in rows(daemon).items():
+            assert row["chosen"] == (not name.startswith("attestor")), row
+
+
+def test_attestor_is_taken_when_named():
+    if "attest-noop" not in PLUGINS:
+        return
+    with serve("--attestation=noop") as daemon:
+        assert rows(daemon)["attestor-noop"]["chosen"]
+        assert daemon.api("GET", "/host").json["attestation"]["verifies"] is False
+
+
+def test_unknown_name_ends_the_start():
+    daemon = serve("--launcher=nothing")
+    status, log = daemon.wait()
+    daemon.clean()
+    assert status == 1 and 'launcher "nothing" is not one of' in log, log
+
+
+def test_without_a_network_nothing_is_created_or_left():
+    with serve() as daemon:
+        answer = daemon.request("POST", "/api/v1/vms", {"name": "web", "require_attestation": False})
+        assert answer.status in (400, 501), answer
+        assert daemon.vms() == []
+        assert daemon.api("GET", "/networks").json == []
+
+
+run([value for name, value in list(globals().items()) if name.startswith("test_")])

@@ -6,9 +6,7 @@
 
 #include <string.h>
 
-#ifdef HAVE_FAKE_PEERS
 #include "fake-peers.h"
-#endif
 
 typedef struct
 {
@@ -105,10 +103,8 @@ test_fakes_reset (void)
   test_fake_network_reset ();
   test_fake_storage_reset ();
   test_fake_attestor_reset ();
-#ifdef HAVE_FAKE_PEERS
   test_peer_forget ();
   test_peer_configure (NULL);
-#endif
   g_ptr_array_set_size (calls, 0);
   memset (&test_fakes, 0, sizeof test_fakes);
   test_fakes.verifies = TRUE;
@@ -382,7 +378,5 @@ test_fakes_configure_from_text (const char *text)
       if (pair[0] != NULL && !configure_item (pair[0], pair[1]))
         g_string_append_printf (rest, "%s%s", rest->len > 0 ? "," : "", items[i]);
     }
-#ifdef HAVE_FAKE_PEERS
   test_peer_configure (rest->str);
-#endif
 }

@@ -7,9 +7,7 @@
 #include <signal.h>
 #include <string.h>
 
-#ifdef HAVE_FAKE_PEERS
 #include "fake-peers.h"
-#endif
 
 /* Above every process id that Linux gives out. */
 #define FIRST_PID 5000000
@@ -23,9 +21,7 @@ typedef struct
   gboolean lost;
   VmmExitStatus status;
   GWeakRef watcher; /* TestFakeProcess */
-#ifdef HAVE_FAKE_PEERS
   TestPeer *peer;
-#endif
 } Entry;
 
 #define TEST_TYPE_FAKE_PROCESS (test_fake_process_get_type ())
@@ -59,9 +55,7 @@ static gint64 last_pid = FIRST_PID;
 static void
 free_peer (Entry *entry)
 {
-#ifdef HAVE_FAKE_PEERS
   g_clear_pointer (&entry->peer, test_peer_free);
-#endif
 }
 
 static Entry *
@@ -192,24 +186,20 @@ end_entry_later (Entry *entry, int code, int signum)
   g_idle_add_full (G_PRIORITY_DEFAULT, ending_cb, ending, ending_free);
 }
 
-#ifdef HAVE_FAKE_PEERS
 static void
 peer_exit_cb (int code, int signum, gpointer data)
 {
   end_entry_later (data, code, signum);
 }
-#endif
 
 static void
 deliver_signal (Entry *entry, int signum)
 {
-#ifdef HAVE_FAKE_PEERS
   if (entry->peer != NULL)
     {
       test_peer_signal (entry->peer, signum);
       return;
     }
-#endif
   if (signum == SIGTERM || signum == SIGKILL || signum == SIGINT)
     end_entry_later (entry, -1, signum);
 }
@@ -374,10 +364,8 @@ start_process (GTask *task, gboolean lie)
     g_ptr_array_remove (get_entries (), entry);
 
   entry = new_entry (spec);
-#ifdef HAVE_FAKE_PEERS
   if (test_fakes.peers)
     entry->peer = test_peer_new (spec, peer_exit_cb, entry);
-#endif
   if (lie)
     end_entry_later (entry, 1, 0);
   g_task_return_pointer (task, new_process (entry), g_object_unref);

@@ -97,7 +97,7 @@ void vmm_machine_record_clear_quotes (VmmMachineRecord *self);
 
 /* The API's VM object. */
 JsonNode *vmm_machine_record_to_json (const VmmMachineRecord *self, const char *directory);
-/* The attestation object of api 3.10. */
+/* The Attestation object of the API. */
 JsonNode *vmm_machine_record_attestation_to_json (const VmmMachineRecord *self);
 /* vm.json: the same with what is kept but not shown. */
 JsonNode *vmm_machine_record_to_file (const VmmMachineRecord *self, const char *directory);

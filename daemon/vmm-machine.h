@@ -76,7 +76,7 @@ void vmm_machine_remove_forward_async (VmmMachine *self, const char *forward_id,
 gboolean vmm_machine_remove_forward_finish (VmmMachine *self, GAsyncResult *result,
                                             GError **error);
 
-/* Attestation hooks (lifecycle 5); the metadata service and the doors call them. */
+/* What attestation has to say about a VM; the metadata service calls these. */
 void vmm_machine_note_nonce (VmmMachine *self);
 void vmm_machine_note_verdict (VmmMachine *self, VmmVerdict *verdict);
 

@@ -17,6 +17,7 @@
 
 #include "interfaces/vmm-error.h"
 #include "vmm-file.h"
+#include "vmm-source.h"
 
 #define PAUSE_MS 20
 #define TAIL_SIZE (8 * 1024)
@@ -47,11 +48,7 @@ settle (Dial *dial)
 {
   GTask *task = g_steal_pointer (&dial->task);
 
-  if (dial->cancelled_source != NULL)
-    {
-      g_source_destroy (dial->cancelled_source);
-      g_clear_pointer (&dial->cancelled_source, g_source_unref);
-    }
+  vmm_source_clear (&dial->cancelled_source);
   if (dial->config.process != NULL)
     g_clear_signal_handler (&dial->exited_handler, dial->config.process);
   g_clear_handle_id (&dial->limit_source, g_source_remove);
@@ -298,11 +295,7 @@ watch (Dial *dial, GCancellable *cancellable)
   if (dial->config.process != NULL)
     dial->exited_handler = g_signal_connect (dial->config.process, "exited",
                                              G_CALLBACK (exited_cb), dial);
-  if (cancellable == NULL)
-    return;
-  dial->cancelled_source = g_cancellable_source_new (cancellable);
-  g_source_set_callback (dial->cancelled_source, G_SOURCE_FUNC (cancelled_cb), dial, NULL);
-  g_source_attach (dial->cancelled_source, NULL);
+  dial->cancelled_source = vmm_source_new_cancelled (cancellable, cancelled_cb, dial);
 }
 
 void

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "interfaces/vmm-error.h"
+#include "vmm-source.h"
 
 #define MAX_OUTPUT (64 * 1024)
 #define READ_SIZE 4096
@@ -38,19 +39,10 @@ typedef struct
 } Probe;
 
 static void
-clear_source (GSource **source)
-{
-  if (*source == NULL)
-    return;
-  g_source_destroy (*source);
-  g_clear_pointer (source, g_source_unref);
-}
-
-static void
 probe_free (Probe *probe)
 {
-  clear_source (&probe->timer);
-  clear_source (&probe->cancel_source);
+  vmm_source_clear (&probe->timer);
+  vmm_source_clear (&probe->cancel_source);
   g_clear_object (&probe->process);
   g_clear_object (&probe->reading);
   g_string_free (probe->out.text, TRUE);
@@ -90,8 +82,8 @@ finish_part (GTask *task)
 
   if (--probe->n_pending == 0)
     {
-      clear_source (&probe->timer);
-      clear_source (&probe->cancel_source);
+      vmm_source_clear (&probe->timer);
+      vmm_source_clear (&probe->cancel_source);
       if (probe->error != NULL)
         g_task_return_error (task, g_steal_pointer (&probe->error));
       else if (!g_subprocess_get_if_exited (probe->process)
@@ -212,12 +204,7 @@ start_timer (GTask *task)
   probe->timer = g_timeout_source_new (probe->limit_ms);
   g_source_set_callback (probe->timer, late_cb, task, NULL);
   g_source_attach (probe->timer, NULL);
-  if (cancellable == NULL)
-    return;
-
-  probe->cancel_source = g_cancellable_source_new (cancellable);
-  g_source_set_callback (probe->cancel_source, G_SOURCE_FUNC (cancelled_cb), task, NULL);
-  g_source_attach (probe->cancel_source, NULL);
+  probe->cancel_source = vmm_source_new_cancelled (cancellable, cancelled_cb, task);
 }
 
 void

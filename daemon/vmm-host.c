@@ -23,6 +23,7 @@
 #include "vmm-host-report.h"
 #include "vmm-host-tool.h"
 #include "vmm-log.h"
+#include "vmm-source.h"
 
 #define KVM_PATH "/dev/kvm"
 #define VSOCK_PATH "/dev/vhost-vsock"
@@ -81,11 +82,7 @@ typedef struct
 static void
 waiter_free (Waiter *waiter)
 {
-  if (waiter->cancel_source != NULL)
-    {
-      g_source_destroy (waiter->cancel_source);
-      g_source_unref (waiter->cancel_source);
-    }
+  vmm_source_clear (&waiter->cancel_source);
   g_object_unref (waiter->task);
   g_free (waiter);
 }
@@ -123,8 +120,7 @@ answer (VmmHost *self, JsonNode *node, const GError *error)
     {
       Waiter *waiter = g_ptr_array_index (waiters, i);
 
-      if (waiter->cancel_source != NULL)
-        g_source_destroy (waiter->cancel_source);
+      vmm_source_clear (&waiter->cancel_source);
       if (node != NULL)
         g_task_return_pointer (waiter->task, json_node_ref (node),
                                (GDestroyNotify) json_node_unref);
@@ -237,13 +233,7 @@ vmm_host_describe_async (VmmHost *self, GCancellable *cancellable, GAsyncReadyCa
   waiter = g_new0 (Waiter, 1);
   waiter->host = self;
   waiter->task = g_steal_pointer (&task);
-  if (cancellable != NULL)
-    {
-      waiter->cancel_source = g_cancellable_source_new (cancellable);
-      g_source_set_callback (waiter->cancel_source, G_SOURCE_FUNC (waiter_cancelled_cb), waiter,
-                             NULL);
-      g_source_attach (waiter->cancel_source, NULL);
-    }
+  waiter->cancel_source = vmm_source_new_cancelled (cancellable, waiter_cancelled_cb, waiter);
   g_ptr_array_add (self->waiters, waiter);
   if (!self->describing)
     start_description (self);

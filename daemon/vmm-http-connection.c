@@ -22,6 +22,7 @@
 #include "vmm-http-body.h"
 #include "vmm-json.h"
 #include "vmm-log.h"
+#include "vmm-source.h"
 
 #define READ_SIZE (64 * 1024)
 
@@ -77,19 +78,10 @@ static void process (VmmHttpConnection *self);
 static void close_slowly (VmmHttpConnection *self);
 
 static void
-clear_source (GSource **source)
-{
-  if (*source == NULL)
-    return;
-  g_source_destroy (*source);
-  g_clear_pointer (source, g_source_unref);
-}
-
-static void
 stop_sources (VmmHttpConnection *self)
 {
-  clear_source (&self->read_source);
-  clear_source (&self->watch_source);
+  vmm_source_clear (&self->read_source);
+  vmm_source_clear (&self->watch_source);
   g_clear_handle_id (&self->timer_id, g_source_remove);
   g_clear_handle_id (&self->resume_id, g_source_remove);
 }
@@ -262,7 +254,7 @@ hang_up_cb (int fd, GIOCondition condition, gpointer user_data)
 {
   g_autoptr (VmmHttpConnection) self = g_object_ref (user_data);
 
-  clear_source (&self->watch_source);
+  vmm_source_clear (&self->watch_source);
   /* Only its sending side may be closed: then it waits for the answer. */
   if ((condition & (G_IO_HUP | G_IO_ERR)) == 0 && vmm_http_peer_is_present (self->socket))
     return G_SOURCE_REMOVE;
@@ -299,7 +291,7 @@ exchange_closed_cb (VmmHttpExchange *exchange, gpointer user_data)
 
   g_signal_handlers_disconnect_by_data (exchange, self);
   g_clear_object (&self->exchange);
-  clear_source (&self->watch_source);
+  vmm_source_clear (&self->watch_source);
   self->funcs->release_request (self, self->user_data);
   forget_request (self);
   if (self->state == STATE_CLOSED)
@@ -327,7 +319,7 @@ hand_over (VmmHttpConnection *self)
                                                          : g_bytes_new_static ("", 0);
   g_clear_pointer (&self->body, vmm_http_body_free);
   g_clear_handle_id (&self->timer_id, g_source_remove);
-  clear_source (&self->read_source);
+  vmm_source_clear (&self->read_source);
   self->state = STATE_ANSWERING;
   self->cancellable = g_cancellable_new ();
   watch_client (self);

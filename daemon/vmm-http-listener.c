@@ -20,6 +20,7 @@
 
 #include "vmm-file.h"
 #include "vmm-log.h"
+#include "vmm-source.h"
 
 #define REST_MS 1000
 /* Accepted in one go before others get their turn. */
@@ -45,15 +46,6 @@ struct _VmmHttpListener
 G_DEFINE_FINAL_TYPE (VmmHttpListener, vmm_http_listener, G_TYPE_OBJECT)
 
 static void watch (VmmHttpListener *self);
-
-static void
-unwatch (VmmHttpListener *self)
-{
-  if (self->source == NULL)
-    return;
-  g_source_destroy (self->source);
-  g_clear_pointer (&self->source, g_source_unref);
-}
 
 static gboolean
 rested_cb (gpointer user_data)
@@ -85,7 +77,7 @@ incoming_cb (GSocket *socket, GIOCondition condition, gpointer user_data)
         break;
       vmm_log_warning ("accepting connections rests", "listener", self->name, "error",
                        error->message, NULL);
-      unwatch (self);
+      vmm_source_clear (&self->source);
       self->rest_id = g_timeout_add (REST_MS, rested_cb, self);
       break;
     }
@@ -263,7 +255,7 @@ vmm_http_listener_close (VmmHttpListener *self)
 {
   struct stat st;
 
-  unwatch (self);
+  vmm_source_clear (&self->source);
   g_clear_handle_id (&self->rest_id, g_source_remove);
   if (self->path != NULL && lstat (self->path, &st) == 0 && st.st_dev == self->device &&
       st.st_ino == self->inode)

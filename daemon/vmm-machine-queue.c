@@ -12,6 +12,7 @@
 #include "vmm-machine-private.h"
 
 #include "vmm-log.h"
+#include "vmm-source.h"
 
 struct _VmmMachineWait
 {
@@ -26,7 +27,7 @@ caller_left_cb (GCancellable *cancellable, gpointer user_data)
   g_autoptr (GTask) task = g_steal_pointer (&wait->task);
 
   g_task_return_error_if_cancelled (task);
-  g_clear_pointer (&wait->left, g_source_unref);
+  vmm_source_clear (&wait->left);
   return G_SOURCE_REMOVE;
 }
 
@@ -38,12 +39,7 @@ vmm_machine_wait_new (VmmMachine *self, GCancellable *cancellable, GAsyncReadyCa
 
   wait->task = g_task_new (self, cancellable, callback, user_data);
   g_task_set_source_tag (wait->task, source_tag);
-  if (cancellable != NULL)
-    {
-      wait->left = g_cancellable_source_new (cancellable);
-      g_source_set_callback (wait->left, G_SOURCE_FUNC (caller_left_cb), wait, NULL);
-      g_source_attach (wait->left, NULL);
-    }
+  wait->left = vmm_source_new_cancelled (cancellable, caller_left_cb, wait);
   return wait;
 }
 
@@ -52,11 +48,7 @@ vmm_machine_wait_return (VmmMachineWait *wait, const GError *error)
 {
   if (wait == NULL)
     return;
-  if (wait->left != NULL)
-    {
-      g_source_destroy (wait->left);
-      g_clear_pointer (&wait->left, g_source_unref);
-    }
+  vmm_source_clear (&wait->left);
   if (wait->task != NULL && error != NULL)
     g_task_return_error (wait->task, g_error_copy (error));
   else if (wait->task != NULL)

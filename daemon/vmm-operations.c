@@ -16,6 +16,7 @@
 #include "vmm-arguments.h"
 #include "vmm-authority.h"
 #include "vmm-log.h"
+#include "vmm-source.h"
 
 /* Routes have at most four segments. */
 #define MAX_SEGMENTS 8
@@ -168,11 +169,7 @@ waiting_free (gpointer data)
 {
   Waiting *waiting = data;
 
-  if (waiting->cancelled != NULL)
-    {
-      g_source_destroy (waiting->cancelled);
-      g_source_unref (waiting->cancelled);
-    }
+  vmm_source_clear (&waiting->cancelled);
   g_object_unref (waiting->call);
   g_free (waiting);
 }
@@ -211,8 +208,7 @@ answer (GTask *task, JsonNode *result, GError *error)
   if (waiting->answered)
     return;
   waiting->answered = TRUE;
-  if (waiting->cancelled != NULL)
-    g_source_destroy (waiting->cancelled);
+  vmm_source_clear (&waiting->cancelled);
   vmm_error_normalize (&local);
   log_outcome (waiting->operation, waiting->call, local);
   if (local != NULL)
@@ -261,20 +257,6 @@ check_arguments (const VmmOperation *operation, VmmCall *call, GError **error)
   return TRUE;
 }
 
-/* Watched from the main loop, where the handler's answer arrives too: never both at once. */
-static void
-watch_cancellable (GTask *task, Waiting *waiting)
-{
-  GCancellable *cancellable = vmm_call_get_cancellable (waiting->call);
-
-  if (cancellable == NULL)
-    return;
-  waiting->cancelled = g_cancellable_source_new (cancellable);
-  g_source_set_callback (waiting->cancelled, G_SOURCE_FUNC (cancelled_cb), g_object_ref (task),
-                         g_object_unref);
-  g_source_attach (waiting->cancelled, g_main_context_get_thread_default ());
-}
-
 void
 vmm_operation_call_async (VmmService *service, const VmmOperation *operation, VmmCall *call,
                           GAsyncReadyCallback callback, gpointer user_data)
@@ -305,7 +287,8 @@ vmm_operation_call_async (VmmService *service, const VmmOperation *operation, Vm
       answer (task, NULL, error);
       return;
     }
-  watch_cancellable (task, waiting);
+  waiting->cancelled
+      = vmm_source_new_cancelled (vmm_call_get_cancellable (call), cancelled_cb, task);
   waiting->handler->start (service, call, handler_cb, g_steal_pointer (&task));
 }
 

@@ -18,6 +18,7 @@
 #include "vmm-json.h"
 #include "vmm-line-channel.h"
 #include "vmm-log.h"
+#include "vmm-source.h"
 
 #define LINE_MAX_SIZE (1024 * 1024)
 #define IN_FLIGHT_MAX 64
@@ -66,9 +67,7 @@ command_free (gpointer data)
   Command *command = data;
 
   g_clear_handle_id (&command->timeout_source, g_source_remove);
-  if (command->cancelled_source != NULL)
-    g_source_destroy (command->cancelled_source);
-  g_clear_pointer (&command->cancelled_source, g_source_unref);
+  vmm_source_clear (&command->cancelled_source);
   g_clear_object (&command->task);
   g_free (command->name);
   g_free (command);
@@ -131,9 +130,7 @@ fail_commands (VmmQmp *self, const char *reason)
 static GTask *
 steal_handshake (VmmQmp *self)
 {
-  if (self->handshake_cancelled != NULL)
-    g_source_destroy (self->handshake_cancelled);
-  g_clear_pointer (&self->handshake_cancelled, g_source_unref);
+  vmm_source_clear (&self->handshake_cancelled);
   return g_steal_pointer (&self->handshake);
 }
 
@@ -310,10 +307,8 @@ handshake_start (GSocket *socket, GCancellable *cancellable, GAsyncReadyCallback
   self->handshake = g_task_new (NULL, NULL, callback, user_data);
   g_task_set_source_tag (self->handshake, handshake_start);
   g_task_set_task_data (self->handshake, self, g_object_unref);
-  self->handshake_cancelled = g_cancellable_source_new (cancellable);
-  g_source_set_callback (self->handshake_cancelled, G_SOURCE_FUNC (handshake_cancelled_cb), self,
-                         NULL);
-  g_source_attach (self->handshake_cancelled, NULL);
+  self->handshake_cancelled
+      = vmm_source_new_cancelled (cancellable, handshake_cancelled_cb, self);
 }
 
 static GObject *
@@ -383,12 +378,8 @@ static void
 watch_command (Command *command, GCancellable *cancellable)
 {
   command->timeout_source = g_timeout_add (command->timeout_ms, command_timeout_cb, command);
-  if (cancellable == NULL)
-    return;
-  command->cancelled_source = g_cancellable_source_new (cancellable);
-  g_source_set_callback (command->cancelled_source, G_SOURCE_FUNC (command_cancelled_cb), command,
-                         NULL);
-  g_source_attach (command->cancelled_source, NULL);
+  command->cancelled_source
+      = vmm_source_new_cancelled (cancellable, command_cancelled_cb, command);
 }
 
 void

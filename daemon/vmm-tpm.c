@@ -20,6 +20,7 @@
 #include "interfaces/vmm-error.h"
 #include "vmm-child-socket.h"
 #include "vmm-file.h"
+#include "vmm-source.h"
 
 #define ATTEMPT_MS 1000
 #define LIMIT_MS 5000
@@ -49,9 +50,7 @@ probe_free (gpointer data)
 {
   Probe *probe = data;
 
-  if (probe->source != NULL)
-    g_source_destroy (probe->source);
-  g_clear_pointer (&probe->source, g_source_unref);
+  vmm_source_clear (&probe->source);
   g_object_unref (probe->socket);
   g_object_unref (probe->cancellable);
   g_free (probe);

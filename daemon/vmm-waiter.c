@@ -12,6 +12,7 @@
 
 #include <string.h>
 
+#include "vmm-source.h"
 #include "vmm-time.h"
 
 static const char *const nicks[] = {
@@ -49,9 +50,7 @@ static void
 waiter_free (Waiter *waiter)
 {
   g_clear_handle_id (&waiter->timer, g_source_remove);
-  if (waiter->cancelled != NULL)
-    g_source_destroy (waiter->cancelled);
-  g_clear_pointer (&waiter->cancelled, g_source_unref);
+  vmm_source_clear (&waiter->cancelled);
   g_free (waiter);
 }
 
@@ -63,9 +62,7 @@ answer (GTask *task, GError *error)
   VmmMachine *machine = g_task_get_source_object (task);
 
   g_clear_handle_id (&waiter->timer, g_source_remove);
-  if (waiter->cancelled != NULL)
-    g_source_destroy (waiter->cancelled);
-  g_clear_pointer (&waiter->cancelled, g_source_unref);
+  vmm_source_clear (&waiter->cancelled);
   g_clear_signal_handler (&waiter->changed_id, machine);
   g_clear_signal_handler (&waiter->gone_id, machine);
   if (error != NULL)
@@ -164,11 +161,7 @@ watch (GTask *task)
   waiter->gone_id = g_signal_connect (machine, "gone", G_CALLBACK (changed_cb), task);
   waiter->timer = g_timeout_add ((guint) CLAMP (waiter->limit_us / 1000, 1, G_MAXINT), timer_cb,
                                  task);
-  if (cancellable == NULL)
-    return;
-  waiter->cancelled = g_cancellable_source_new (cancellable);
-  g_source_set_callback (waiter->cancelled, G_SOURCE_FUNC (cancelled_cb), task, NULL);
-  g_source_attach (waiter->cancelled, NULL);
+  waiter->cancelled = vmm_source_new_cancelled (cancellable, cancelled_cb, task);
 }
 
 void

@@ -22,6 +22,7 @@
 #include "vmm-file.h"
 #include "vmm-json.h"
 #include "vmm-line-channel.h"
+#include "vmm-source.h"
 #include "vmm-tpm.h"
 
 #define PROTOCOL_VERSION 1
@@ -54,9 +55,7 @@ G_DEFINE_FINAL_TYPE (VmmWitness, vmm_witness, G_TYPE_OBJECT)
 static GTask *
 steal_handshake (VmmWitness *self)
 {
-  if (self->handshake_cancelled != NULL)
-    g_source_destroy (self->handshake_cancelled);
-  g_clear_pointer (&self->handshake_cancelled, g_source_unref);
+  vmm_source_clear (&self->handshake_cancelled);
   return g_steal_pointer (&self->handshake);
 }
 
@@ -163,10 +162,8 @@ handshake_start (GSocket *socket, GCancellable *cancellable, GAsyncReadyCallback
   self->handshake = g_task_new (NULL, NULL, callback, user_data);
   g_task_set_source_tag (self->handshake, handshake_start);
   g_task_set_task_data (self->handshake, self, g_object_unref);
-  self->handshake_cancelled = g_cancellable_source_new (cancellable);
-  g_source_set_callback (self->handshake_cancelled, G_SOURCE_FUNC (handshake_cancelled_cb), self,
-                         NULL);
-  g_source_attach (self->handshake_cancelled, NULL);
+  self->handshake_cancelled
+      = vmm_source_new_cancelled (cancellable, handshake_cancelled_cb, self);
 }
 
 static GObject *

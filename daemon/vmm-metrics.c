@@ -25,7 +25,7 @@ static const double boot_bounds[] = { 1, 2, 5, 10, 15, 20, 30, 60, 120 };
 typedef struct
 {
   VmmMachine *machine;
-  gulong changed_handler;
+  gulong transition_handler;
   gint64 installed_at; /* as seen last */
   gint64 ready_at;
 } Follower;
@@ -49,13 +49,13 @@ follower_free (gpointer data)
 {
   Follower *follower = data;
 
-  g_clear_signal_handler (&follower->changed_handler, follower->machine);
+  g_clear_signal_handler (&follower->transition_handler, follower->machine);
   g_object_unref (follower->machine);
   g_free (follower);
 }
 
 static void
-changed_cb (VmmMachine *machine, gpointer user_data)
+transition_cb (VmmMachine *machine, guint event, guint from, guint to, gpointer user_data)
 {
   VmmMetrics *self = user_data;
   const VmmMachineRecord *record = vmm_machine_get_record (machine);
@@ -85,7 +85,8 @@ vmm_metrics_add_machine (VmmMetrics *self, VmmMachine *machine)
     return;
   follower = g_new0 (Follower, 1);
   follower->machine = g_object_ref (machine);
-  follower->changed_handler = g_signal_connect (machine, "changed", G_CALLBACK (changed_cb), self);
+  follower->transition_handler
+      = g_signal_connect (machine, "transition", G_CALLBACK (transition_cb), self);
   follower->installed_at = record->installed_at;
   follower->ready_at = record->ready_at;
   g_hash_table_insert (self->followers, g_strdup (record->id), follower);

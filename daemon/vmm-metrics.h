@@ -12,7 +12,7 @@ G_DECLARE_FINAL_TYPE (VmmMetrics, vmm_metrics, VMM, METRICS, GObject)
 
 /* Borrows the networks. */
 VmmMetrics *vmm_metrics_new (VmmNetworkTable *networks, guint guest_series_limit);
-/* Follows a machine's ::changed until it is removed with all its series. */
+/* Follows a machine's ::transition until it is removed with all its series. */
 void vmm_metrics_add_machine (VmmMetrics *self, VmmMachine *machine);
 void vmm_metrics_remove_machine (VmmMetrics *self, VmmMachine *machine);
 /* text/plain; version=0.0.4 */

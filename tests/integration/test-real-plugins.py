@@ -48,7 +48,7 @@ def test_unknown_name_ends_the_start():
     daemon = serve("--launcher=nothing")
     status, log = daemon.wait()
     daemon.clean()
-    assert status == 1 and 'launcher "nothing" is not one of' in log, log
+    assert status == 1 and '--launcher: "nothing" is not one of [auto' in log, log
 
 
 def test_without_a_network_nothing_is_created_or_left():

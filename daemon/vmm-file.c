@@ -354,41 +354,6 @@ vmm_file_read (const char *path, gsize limit, GError **error)
   return g_steal_pointer (&content);
 }
 
-static void
-read_thread (GTask *task, gpointer source, gpointer task_data, GCancellable *cancellable)
-{
-  FileJob *job = task_data;
-  GError *error = NULL;
-  GBytes *content = vmm_file_read (job->path, job->limit, &error);
-
-  if (content != NULL)
-    g_task_return_pointer (task, content, (GDestroyNotify) g_bytes_unref);
-  else
-    g_task_return_error (task, error);
-}
-
-void
-vmm_file_read_async (const char *path, gsize limit, GCancellable *cancellable,
-                     GAsyncReadyCallback callback, gpointer user_data)
-{
-  g_autoptr (GTask) task = NULL;
-  FileJob *job;
-
-  g_return_if_fail (path != NULL);
-
-  task = new_task (vmm_file_read_async, path, cancellable, callback, user_data, &job);
-  job->limit = limit;
-  run_unless_cancelled (task, read_thread);
-}
-
-GBytes *
-vmm_file_read_finish (GAsyncResult *result, GError **error)
-{
-  g_return_val_if_fail (g_task_is_valid (result, NULL), NULL);
-
-  return g_task_propagate_pointer (G_TASK (result), error);
-}
-
 static Tail *
 read_tail (const char *path, gsize limit, GError **error)
 {

@@ -16,9 +16,6 @@ gboolean vmm_file_replace (const char *path, const char *content, gsize length, 
                            GError **error);
 /* Reads a small regular file, refusing one of more than limit bytes, links and devices. */
 GBytes *vmm_file_read (const char *path, gsize limit, GError **error);
-void vmm_file_read_async (const char *path, gsize limit, GCancellable *cancellable,
-                          GAsyncReadyCallback callback, gpointer user_data);
-GBytes *vmm_file_read_finish (GAsyncResult *result, GError **error);
 /* Copies a file to a new one of the mode given, sparse and by reflink where the file system can. */
 void vmm_file_copy_async (const char *from, const char *to, guint mode, GCancellable *cancellable,
                           GAsyncReadyCallback callback, gpointer user_data);

@@ -17,8 +17,9 @@
 #define CONSOLE_LIMIT (64 * 1024)
 #define SSH_PORT 22
 
-char *
-vmm_console_tail (const char *text, gsize length, gboolean cut, guint lines)
+/* The first line is dropped when the text was cut at its start. */
+static char *
+last_lines (const char *text, gsize length, gboolean cut, guint lines)
 {
   const char *start = text;
   const char *end = text + length;
@@ -67,7 +68,7 @@ console_read_cb (GObject *source, GAsyncResult *result, gpointer user_data)
       return;
     }
   text = g_bytes_get_data (bytes, &length);
-  g_task_return_pointer (task, vmm_console_tail (text, length, cut, lines), g_free);
+  g_task_return_pointer (task, last_lines (text, length, cut, lines), g_free);
 }
 
 void

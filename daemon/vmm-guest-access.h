@@ -7,10 +7,8 @@ G_BEGIN_DECLS
 
 /* Ways to a guest from the host: what it wrote to its console, and a command in it. */
 
-/* The last lines of a console: trailing newlines are stripped; the first line is dropped when the
- * text was cut at its start. Bytes that are no UTF-8 (NUL too) become U+FFFD. */
-char *vmm_console_tail (const char *text, gsize length, gboolean cut, guint lines);
-/* The same of a machine's console.log, of which the last 64 KiB are considered. */
+/* The last lines of a machine's console.log, of which the last 64 KiB are considered. Trailing
+ * newlines are stripped; bytes that are no UTF-8 (NUL too) become U+FFFD. */
 void vmm_guest_read_console_async (VmmMachine *machine, guint lines, GCancellable *cancellable,
                                    GAsyncReadyCallback callback, gpointer user_data);
 char *vmm_guest_read_console_finish (VmmMachine *machine, GAsyncResult *result, GError **error);

@@ -481,12 +481,6 @@ vmm_http_connection_get_peer (VmmHttpConnection *self)
   return self->peer;
 }
 
-GSocket *
-vmm_http_connection_get_socket (VmmHttpConnection *self)
-{
-  return self->socket;
-}
-
 const VmmHttpHead *
 vmm_http_connection_get_head (VmmHttpConnection *self)
 {

@@ -52,7 +52,6 @@ void vmm_http_connection_abort (VmmHttpConnection *self);
 void vmm_http_connection_refuse (VmmHttpConnection *self, guint status, const GError *error);
 
 const VmmHttpPeer *vmm_http_connection_get_peer (VmmHttpConnection *self);
-GSocket *vmm_http_connection_get_socket (VmmHttpConnection *self);
 /* Of the request that was taken last: */
 const VmmHttpHead *vmm_http_connection_get_head (VmmHttpConnection *self);
 GBytes *vmm_http_connection_get_body (VmmHttpConnection *self);

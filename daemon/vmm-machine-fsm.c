@@ -144,22 +144,6 @@ static const char *const event_nicks[] = {
 };
 G_STATIC_ASSERT (G_N_ELEMENTS (event_nicks) == VMM_MACHINE_N_EVENTS);
 
-static const char *const action_nicks[] = {
-  [VMM_MACHINE_ACTION_NONE] = "none",
-  [VMM_MACHINE_ACTION_START_BOOT] = "start-boot",
-  [VMM_MACHINE_ACTION_POWER_DOWN] = "power-down",
-  [VMM_MACHINE_ACTION_KILL] = "kill",
-  [VMM_MACHINE_ACTION_DISCARD] = "discard",
-  [VMM_MACHINE_ACTION_MARK_READY] = "mark-ready",
-  [VMM_MACHINE_ACTION_RECORD_STATUS] = "record-status",
-  [VMM_MACHINE_ACTION_RESET_BOOT] = "reset-boot",
-  [VMM_MACHINE_ACTION_MARK_PAUSED] = "mark-paused",
-  [VMM_MACHINE_ACTION_CLEAR_PAUSED] = "clear-paused",
-  [VMM_MACHINE_ACTION_NOTE] = "note",
-  [VMM_MACHINE_ACTION_MARK_INSTALLED] = "mark-installed",
-  [VMM_MACHINE_ACTION_MARK_NONCE] = "mark-nonce",
-};
-
 const char *
 vmm_machine_state_to_nick (VmmMachineState state)
 {
@@ -193,20 +177,6 @@ vmm_machine_event_to_nick (VmmMachineEvent event)
 {
   g_return_val_if_fail ((guint) event < G_N_ELEMENTS (event_nicks), "unknown");
   return event_nicks[event];
-}
-
-gboolean
-vmm_machine_event_is_request (VmmMachineEvent event)
-{
-  return event == VMM_MACHINE_EVENT_START_REQUESTED || event == VMM_MACHINE_EVENT_STOP_REQUESTED
-         || event == VMM_MACHINE_EVENT_DELETE_REQUESTED;
-}
-
-const char *
-vmm_machine_action_to_nick (VmmMachineAction action)
-{
-  g_return_val_if_fail ((guint) action < G_N_ELEMENTS (action_nicks), "unknown");
-  return action_nicks[action];
 }
 
 const VmmMachineTransition *

@@ -59,17 +59,13 @@ typedef enum
 #define VMM_MACHINE_N_EVENTS (VMM_MACHINE_EVENT_DELETE_FAILED + 1)
 
 const char *vmm_machine_event_to_nick (VmmMachineEvent event);
-/* Somebody asked for it: without a row it is refused. The others report what happened: without a
- * row they are ignored. */
-gboolean vmm_machine_event_is_request (VmmMachineEvent event);
 
 typedef enum
 {
-  VMM_MACHINE_GUARD_INSTALLED = 1 << 0,           /* installedAt is set */
-  VMM_MACHINE_GUARD_PHASE_BOOT = 1 << 1,          /* phase is boot */
-  VMM_MACHINE_GUARD_ATTESTATION_REQUIRED = 1 << 2,
-  VMM_MACHINE_GUARD_CLOSING = 1 << 3,             /* the daemon is shutting down */
-  VMM_MACHINE_GUARD_TIMED_OUT = 1 << 4,           /* the installer was killed by its timeout */
+  VMM_MACHINE_GUARD_INSTALLED = 1 << 0, /* installedAt is set */
+  VMM_MACHINE_GUARD_ATTESTATION_REQUIRED = 1 << 1,
+  VMM_MACHINE_GUARD_CLOSING = 1 << 2,   /* the daemon is shutting down */
+  VMM_MACHINE_GUARD_TIMED_OUT = 1 << 3, /* the installer was killed by its timeout */
 } VmmMachineGuards;
 
 typedef enum
@@ -88,8 +84,6 @@ typedef enum
   VMM_MACHINE_ACTION_MARK_INSTALLED, /* sets installedAt; the installed boot follows */
   VMM_MACHINE_ACTION_MARK_NONCE,     /* sets nonceIssuedAt when unset */
 } VmmMachineAction;
-
-const char *vmm_machine_action_to_nick (VmmMachineAction action);
 
 typedef struct
 {

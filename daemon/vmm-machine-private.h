@@ -103,10 +103,6 @@ struct _VmmMachine
   gboolean closed;
 };
 
-/* vmm-machine.c */
-/* The conflict that answers a request which no row allows. */
-void vmm_machine_refuse (VmmMachine *self, VmmMachineEvent event, GError **error);
-
 /* vmm-machine-save.c */
 void vmm_machine_save (VmmMachine *self);
 /* Answers when what the record says now is on disk. */

@@ -46,8 +46,6 @@ current_guards (VmmMachine *self)
 
   if (record->installed_at != 0)
     guards |= VMM_MACHINE_GUARD_INSTALLED;
-  if (g_strcmp0 (record->phase, "boot") == 0)
-    guards |= VMM_MACHINE_GUARD_PHASE_BOOT;
   if (record->require_attestation)
     guards |= VMM_MACHINE_GUARD_ATTESTATION_REQUIRED;
   if (self->context->closing)
@@ -202,6 +200,48 @@ log_transition (VmmMachine *self, const VmmMachineTransition *row)
                 vmm_machine_event_to_nick (row->event), NULL);
 }
 
+static void
+refuse_start (VmmMachine *self, GError **error)
+{
+  const VmmMachineRecord *record = self->record;
+
+  if (self->context->closing)
+    vmm_set_error (error, VMM_ERROR_CONFLICT, "vm-manager is shutting down");
+  else if (record->state == VMM_MACHINE_DELETING)
+    vmm_set_error (error, VMM_ERROR_CONFLICT, "vm %s is being deleted", record->id);
+  else if (record->state != VMM_MACHINE_STOPPED && record->state != VMM_MACHINE_FAILED)
+    vmm_set_error (error, VMM_ERROR_CONFLICT, "vm %s is %s", record->id,
+                   vmm_machine_state_to_nick (record->state));
+  else
+    vmm_set_error (error, VMM_ERROR_CONFLICT,
+                   "vm %s never finished installing; delete and recreate it", record->id);
+}
+
+/* The conflict that answers a request which no row allows. */
+static void
+refuse (VmmMachine *self, VmmMachineEvent event, GError **error)
+{
+  const char *id = self->record->id;
+  VmmMachineState state = self->record->state;
+
+  if (error == NULL)
+    return;
+  if (state == VMM_MACHINE_GONE)
+    vmm_set_error (error, VMM_ERROR_NOT_FOUND, "vm \"%s\"", id);
+  else if (event == VMM_MACHINE_EVENT_START_REQUESTED)
+    refuse_start (self, error);
+  else if (event == VMM_MACHINE_EVENT_DELETE_REQUESTED)
+    vmm_set_error (error, VMM_ERROR_CONFLICT, "vm %s is already being deleted", id);
+  else if (event == VMM_MACHINE_EVENT_STOP_REQUESTED && state == VMM_MACHINE_DELETING)
+    vmm_set_error (error, VMM_ERROR_CONFLICT, "vm %s is being deleted", id);
+  else if (event == VMM_MACHINE_EVENT_STOP_REQUESTED)
+    vmm_set_error (error, VMM_ERROR_CONFLICT, "vm %s is not running (%s)", id,
+                   vmm_machine_state_to_nick (state));
+  else
+    vmm_set_error (error, VMM_ERROR_CONFLICT, "vm %s is %s: %s does not apply", id,
+                   vmm_machine_state_to_nick (state), vmm_machine_event_to_nick (event));
+}
+
 static gboolean
 handle_one (VmmMachine *self, VmmMachineEvent event, const char *detail, GError **error)
 {
@@ -213,7 +253,7 @@ handle_one (VmmMachine *self, VmmMachineEvent event, const char *detail, GError 
       vmm_log_debug ("vm event without effect", "vm", self->record->id, "state",
                      vmm_machine_state_to_nick (self->record->state), "event",
                      vmm_machine_event_to_nick (event), NULL);
-      vmm_machine_refuse (self, event, error);
+      refuse (self, event, error);
       return FALSE;
     }
 
@@ -271,47 +311,6 @@ vmm_machine_handle_event (VmmMachine *self, VmmMachineEvent event, const char *d
       g_free (raised);
     }
   return handled;
-}
-
-static void
-refuse_start (VmmMachine *self, GError **error)
-{
-  const VmmMachineRecord *record = self->record;
-
-  if (self->context->closing)
-    vmm_set_error (error, VMM_ERROR_CONFLICT, "vm-manager is shutting down");
-  else if (record->state == VMM_MACHINE_DELETING)
-    vmm_set_error (error, VMM_ERROR_CONFLICT, "vm %s is being deleted", record->id);
-  else if (record->state != VMM_MACHINE_STOPPED && record->state != VMM_MACHINE_FAILED)
-    vmm_set_error (error, VMM_ERROR_CONFLICT, "vm %s is %s", record->id,
-                   vmm_machine_state_to_nick (record->state));
-  else
-    vmm_set_error (error, VMM_ERROR_CONFLICT,
-                   "vm %s never finished installing; delete and recreate it", record->id);
-}
-
-void
-vmm_machine_refuse (VmmMachine *self, VmmMachineEvent event, GError **error)
-{
-  const char *id = self->record->id;
-  VmmMachineState state = self->record->state;
-
-  if (error == NULL)
-    return;
-  if (state == VMM_MACHINE_GONE)
-    vmm_set_error (error, VMM_ERROR_NOT_FOUND, "vm \"%s\"", id);
-  else if (event == VMM_MACHINE_EVENT_START_REQUESTED)
-    refuse_start (self, error);
-  else if (event == VMM_MACHINE_EVENT_DELETE_REQUESTED)
-    vmm_set_error (error, VMM_ERROR_CONFLICT, "vm %s is already being deleted", id);
-  else if (event == VMM_MACHINE_EVENT_STOP_REQUESTED && state == VMM_MACHINE_DELETING)
-    vmm_set_error (error, VMM_ERROR_CONFLICT, "vm %s is being deleted", id);
-  else if (event == VMM_MACHINE_EVENT_STOP_REQUESTED)
-    vmm_set_error (error, VMM_ERROR_CONFLICT, "vm %s is not running (%s)", id,
-                   vmm_machine_state_to_nick (state));
-  else
-    vmm_set_error (error, VMM_ERROR_CONFLICT, "vm %s is %s: %s does not apply", id,
-                   vmm_machine_state_to_nick (state), vmm_machine_event_to_nick (event));
 }
 
 static void

@@ -11,17 +11,6 @@
 
 #include "vmm-json.h"
 
-VmmLease *
-vmm_lease_copy (const VmmLease *lease)
-{
-  VmmLease *copy = g_new0 (VmmLease, 1);
-
-  copy->vm_id = g_strdup (lease->vm_id);
-  copy->mac = g_strdup (lease->mac);
-  copy->ip = g_strdup (lease->ip);
-  return copy;
-}
-
 void
 vmm_lease_free (VmmLease *lease)
 {

@@ -21,7 +21,6 @@ typedef struct
   char *ip;
 } VmmLease;
 
-VmmLease *vmm_lease_copy (const VmmLease *lease);
 void vmm_lease_free (VmmLease *lease);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (VmmLease, vmm_lease_free)
 

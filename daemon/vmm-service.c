@@ -148,12 +148,6 @@ vmm_service_get_context (VmmService *self)
   return self->context;
 }
 
-VmmPluginRegistry *
-vmm_service_get_registry (VmmService *self)
-{
-  return self->registry;
-}
-
 VmmMetrics *
 vmm_service_get_metrics (VmmService *self)
 {

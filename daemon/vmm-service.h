@@ -19,7 +19,6 @@ G_DECLARE_FINAL_TYPE (VmmService, vmm_service, VMM, SERVICE, GObject)
 /* Takes the context. */
 VmmService *vmm_service_new (VmmMachineContext *context, VmmPluginRegistry *registry);
 VmmMachineContext *vmm_service_get_context (VmmService *self);
-VmmPluginRegistry *vmm_service_get_registry (VmmService *self);
 VmmMetrics *vmm_service_get_metrics (VmmService *self);
 
 /* Start-up: networks, records, reattach or settle, the default network, autostart. */

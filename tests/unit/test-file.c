@@ -214,23 +214,11 @@ test_read_only_folder (Fixture *fixture, gconstpointer data)
   g_assert_cmpuint (count_entries (fixture->dir), ==, 0);
 }
 
-static GBytes *
-read_async (const char *path, gsize limit, GCancellable *cancellable, GError **error)
-{
-  g_autoptr (GAsyncResult) result = NULL;
-  TestAwait await = TEST_AWAIT_INIT;
-
-  vmm_file_read_async (path, limit, cancellable, test_await_cb, &await);
-  result = test_await (&await);
-  return vmm_file_read_finish (result, error);
-}
-
 static void
 test_read (Fixture *fixture, gconstpointer data)
 {
   g_autofree char *link = g_build_filename (fixture->dir, "link", NULL);
   g_autofree char *pipe_path = g_build_filename (fixture->dir, "pipe", NULL);
-  g_autoptr (GCancellable) cancellable = g_cancellable_new ();
   g_autoptr (GError) error = NULL;
   g_autoptr (GBytes) content = NULL;
 
@@ -239,42 +227,38 @@ test_read (Fixture *fixture, gconstpointer data)
   g_assert_no_error (error);
   g_assert_cmpmem (g_bytes_get_data (content, NULL), g_bytes_get_size (content), "12345", 5);
   g_clear_pointer (&content, g_bytes_unref);
-  content = read_async (fixture->path, 100, NULL, &error);
+  content = vmm_file_read (fixture->path, 100, &error);
   g_assert_no_error (error);
   g_assert_cmpuint (g_bytes_get_size (content), ==, 5);
 
-  g_assert_null (read_async (fixture->path, 4, NULL, &error));
+  g_assert_null (vmm_file_read (fixture->path, 4, &error));
   g_assert_error (error, G_IO_ERROR, G_IO_ERROR_MESSAGE_TOO_LARGE);
   g_clear_error (&error);
   g_assert_cmpint (symlink (fixture->path, link), ==, 0);
-  g_assert_null (read_async (link, 100, NULL, &error));
+  g_assert_null (vmm_file_read (link, 100, &error));
   g_assert_error (error, G_IO_ERROR, G_IO_ERROR_NOT_REGULAR_FILE);
   g_clear_error (&error);
   g_assert_cmpint (mkfifo (pipe_path, 0600), ==, 0);
-  g_assert_null (read_async (pipe_path, 100, NULL, &error));
+  g_assert_null (vmm_file_read (pipe_path, 100, &error));
   g_assert_error (error, G_IO_ERROR, G_IO_ERROR_NOT_REGULAR_FILE);
   g_clear_error (&error);
-  g_assert_null (read_async (fixture->dir, 100, NULL, &error));
+  g_assert_null (vmm_file_read (fixture->dir, 100, &error));
   g_assert_error (error, G_IO_ERROR, G_IO_ERROR_NOT_REGULAR_FILE);
   g_clear_error (&error);
-  g_assert_null (read_async ("/dev/zero", 100, NULL, &error));
+  g_assert_null (vmm_file_read ("/dev/zero", 100, &error));
   g_assert_error (error, G_IO_ERROR, G_IO_ERROR_NOT_REGULAR_FILE);
   g_clear_error (&error);
-  g_assert_null (read_async ("/nonexistent/file", 100, NULL, &error));
+  g_assert_null (vmm_file_read ("/nonexistent/file", 100, &error));
   g_assert_error (error, G_IO_ERROR, G_IO_ERROR_NOT_FOUND);
-  g_clear_error (&error);
-  g_cancellable_cancel (cancellable);
-  g_assert_null (read_async (fixture->path, 100, cancellable, &error));
-  g_assert_error (error, G_IO_ERROR, G_IO_ERROR_CANCELLED);
 }
 
 static GBytes *
-read_tail (const char *path, gsize limit, gboolean *cut, GError **error)
+read_tail (const char *path, gsize limit, GCancellable *cancellable, gboolean *cut, GError **error)
 {
   g_autoptr (GAsyncResult) result = NULL;
   TestAwait await = TEST_AWAIT_INIT;
 
-  vmm_file_read_tail_async (path, limit, NULL, test_await_cb, &await);
+  vmm_file_read_tail_async (path, limit, cancellable, test_await_cb, &await);
   result = test_await (&await);
   return vmm_file_read_tail_finish (result, cut, error);
 }
@@ -282,25 +266,30 @@ read_tail (const char *path, gsize limit, gboolean *cut, GError **error)
 static void
 test_read_tail (Fixture *fixture, gconstpointer data)
 {
+  g_autoptr (GCancellable) cancellable = g_cancellable_new ();
   g_autoptr (GError) error = NULL;
   g_autoptr (GBytes) content = NULL;
   gboolean cut = TRUE;
 
-  g_assert_null (read_tail (fixture->path, 4, &cut, &error));
+  g_assert_null (read_tail (fixture->path, 4, NULL, &cut, &error));
   g_assert_no_error (error);
   g_assert_false (cut);
 
   write_text (fixture->path, "123456");
-  content = read_tail (fixture->path, 4, &cut, &error);
+  content = read_tail (fixture->path, 4, NULL, &cut, &error);
   g_assert_cmpmem (g_bytes_get_data (content, NULL), g_bytes_get_size (content), "3456", 4);
   g_assert_true (cut);
   g_clear_pointer (&content, g_bytes_unref);
-  content = read_tail (fixture->path, 6, &cut, &error);
+  content = read_tail (fixture->path, 6, NULL, &cut, &error);
   g_assert_cmpmem (g_bytes_get_data (content, NULL), g_bytes_get_size (content), "123456", 6);
   g_assert_false (cut);
 
-  g_assert_null (read_tail (fixture->dir, 4, &cut, &error));
+  g_assert_null (read_tail (fixture->dir, 4, NULL, &cut, &error));
   g_assert_error (error, G_IO_ERROR, G_IO_ERROR_NOT_REGULAR_FILE);
+  g_clear_error (&error);
+  g_cancellable_cancel (cancellable);
+  g_assert_null (read_tail (fixture->path, 4, cancellable, &cut, &error));
+  g_assert_error (error, G_IO_ERROR, G_IO_ERROR_CANCELLED);
 }
 
 static gboolean

@@ -185,8 +185,7 @@ pause_cb (gpointer user_data)
 static void
 try_later (Dial *dial, const char *failure)
 {
-  g_autofree char *previous = dial->last_failure;
-
+  g_free (dial->last_failure);
   dial->last_failure = g_strdup (failure);
   dial->pause_source = g_timeout_add (PAUSE_MS, pause_cb, dial);
 }

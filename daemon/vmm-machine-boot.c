@@ -268,8 +268,9 @@ continued_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 {
   g_autoptr (GTask) task = user_data;
   GError *error = NULL;
-  g_autoptr (JsonNode) answer = vmm_qmp_execute_finish (VMM_QMP (source), result, &error);
+  JsonNode *answer = vmm_qmp_execute_finish (VMM_QMP (source), result, &error);
 
+  g_clear_pointer (&answer, json_node_unref);
   vmm_machine_step_return (task, error, "run the guest: ");
 }
 

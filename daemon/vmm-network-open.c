@@ -34,7 +34,6 @@ static void
 settle (VmmNetworkEntry *entry, GError *error)
 {
   g_autoptr (GPtrArray) openers = g_steal_pointer (&entry->openers);
-  g_autoptr (GError) owned = error;
 
   g_clear_pointer (&entry->error, g_free);
   if (error != NULL)
@@ -49,6 +48,7 @@ settle (VmmNetworkEntry *entry, GError *error)
       else
         g_task_return_error (task, g_error_copy (error));
     }
+  g_clear_error (&error);
 }
 
 static void

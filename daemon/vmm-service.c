@@ -189,9 +189,9 @@ static void
 gone_cb (VmmMachine *machine, gpointer user_data)
 {
   VmmService *self = user_data;
-  g_autoptr (VmmMachine) kept = g_object_ref (machine);
   GPtrArray *forwards = vmm_machine_get_record (machine)->forwards;
 
+  g_object_ref (machine);
   for (guint i = 0; i < forwards->len; i++)
     g_hash_table_remove (self->forwards, ((VmmForward *) g_ptr_array_index (forwards, i))->id);
   g_ptr_array_remove (self->machines, machine);
@@ -199,6 +199,7 @@ gone_cb (VmmMachine *machine, gpointer user_data)
   g_clear_pointer (&self->list, json_node_unref);
   vmm_metrics_remove_machine (self->metrics, machine);
   g_signal_emit (self, signals[SIGNAL_MACHINE_REMOVED], 0, machine);
+  g_object_unref (machine);
 }
 
 static int

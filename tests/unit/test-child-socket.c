@@ -215,6 +215,7 @@ test_limit (Fixture *fixture, gconstpointer data)
   TestAwait await = TEST_AWAIT_INIT;
   g_autoptr (GError) error = NULL;
 
+  g_assert_nonnull (peer);
   g_assert_true (g_file_set_contents (fixture->log, "\n\n last words \n", -1, NULL));
   dial_start (fixture, 20000, 60, NULL, &await);
   g_assert_null (dial_end (&await, &error));

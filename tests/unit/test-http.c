@@ -758,6 +758,7 @@ test_descriptors (Fixture *fixture, gconstpointer data)
   g_autoptr (TestHttpAnswer) first = test_http_request (fixture->port, "GET", "/open", NULL, NULL);
   guint before;
 
+  g_assert_cmpuint (first->status, ==, 200);
   test_drain ();
   before = count_descriptors ();
   for (guint i = 0; i < 20; i++)

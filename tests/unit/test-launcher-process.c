@@ -752,6 +752,7 @@ test_nothing_leaks (Fixture *fixture, gconstpointer data)
       g_autofree char *output = output_of_script (fixture, "true");
       g_autoptr (VmmProcess) process = NULL;
 
+      g_assert_cmpstr (output, ==, "");
       process = try_to_start (fixture, bad, NULL, NULL);
       g_assert_null (process);
       test_drain ();

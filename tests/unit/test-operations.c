@@ -131,6 +131,7 @@ test_rows (void)
       gboolean destroys = (row->flags & VMM_OPERATION_DESTRUCTIVE) != 0;
 
       g_assert_cmpstr (row->name, ==, names[i]);
+      g_assert_nonnull (result);
       g_assert_true (vmm_operations_find (names[i]) == row);
       g_assert_true (row->method == NULL || reads == g_str_equal (row->method, "GET"));
       g_assert_true (g_str_has_prefix (row->description, reads      ? "Read-only. "

@@ -484,6 +484,7 @@ quit_cb (GObject *source, GAsyncResult *result, gpointer user_data)
   Fixture *fixture = user_data;
   g_autoptr (JsonNode) node = vmm_qmp_execute_finish (VMM_QMP (source), result, NULL);
 
+  g_assert_nonnull (node);
   vmm_qmp_close (fixture->qmp);
   g_clear_object (&fixture->qmp);
 }

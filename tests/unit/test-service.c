@@ -671,6 +671,7 @@ test_console (Fixture *fixture, gconstpointer data)
   g_autoptr (JsonNode) node = NULL;
   const char *text;
 
+  g_assert_nonnull (stopped);
   write_in_vm (service, id, "console.log", "one\ntwo\r\nthree\n\n\n", -1);
   assert_console (service, id, "", 100, "one\ntwo\r\nthree");
   assert_console (service, id, ",'lines':2", 2, "two\r\nthree");
@@ -864,6 +865,7 @@ test_forward_not_recorded (Fixture *fixture, gconstpointer data)
   g_autoptr (JsonNode) made = NULL;
   g_autoptr (GError) error = NULL;
 
+  g_assert_nonnull (stopped);
   g_assert_cmpint (g_unlink (record), ==, 0);
   g_assert_cmpint (g_mkdir_with_parents (in_the_way, 0700), ==, 0);
   g_assert_null (service_fixture_call (service, "forward_port", &error,

@@ -214,7 +214,6 @@ test_exits (Fixture *fixture, gconstpointer data)
 static void
 test_silent (Fixture *fixture, gconstpointer data)
 {
-  g_autofree char *log = path_of (fixture, "swtpm.log");
   g_autofree char *prefix = g_strdup_printf ("vtpm not responding: swtpm control socket "
                                              "%s/swtpm.sock did not answer within 5s (no answer",
                                              fixture->directory);

@@ -82,8 +82,7 @@ console_cb (GObject *source, GAsyncResult *result, gpointer user_data)
     detail = vmm_console_report_compose (report, plain, self->timed_out,
                                          event == VMM_MACHINE_EVENT_PROCESS_EXITED_ERROR);
   vmm_machine_drop_ended (self);
-  g_clear_pointer (&self->record->paused_reason, g_free);
-  self->record->paused_at = 0;
+  vmm_machine_record_clear_paused (self->record);
   self->settling = FALSE;
   if (!vmm_machine_handle_event (self, event, detail, NULL))
     vmm_machine_save (self);

@@ -72,6 +72,13 @@ vmm_machine_record_clear_quotes (VmmMachineRecord *self)
 }
 
 void
+vmm_machine_record_clear_paused (VmmMachineRecord *self)
+{
+  g_clear_pointer (&self->paused_reason, g_free);
+  self->paused_at = 0;
+}
+
+void
 vmm_machine_record_free (VmmMachineRecord *self)
 {
   char **strings[] = {

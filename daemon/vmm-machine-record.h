@@ -94,6 +94,8 @@ void vmm_machine_record_free (VmmMachineRecord *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (VmmMachineRecord, vmm_machine_record_free)
 /* Forgets both quotes, as at the start of a boot. */
 void vmm_machine_record_clear_quotes (VmmMachineRecord *self);
+/* The guest is not paused, or there is none any more. */
+void vmm_machine_record_clear_paused (VmmMachineRecord *self);
 
 /* The API's VM object. */
 JsonNode *vmm_machine_record_to_json (const VmmMachineRecord *self, const char *directory);

@@ -73,8 +73,7 @@ settle_record (GTask *task)
   vmm_machine_release_volume (self);
   vmm_machine_release (self, FALSE);
   vmm_machine_drop_ended (self);
-  g_clear_pointer (&self->record->paused_reason, g_free);
-  self->record->paused_at = 0;
+  vmm_machine_record_clear_paused (self->record);
   if (vmm_machine_state_is_live (self->record->state))
     {
       detail = g_strdup_printf ("vm-manager restarted while the VM was %s and could not reattach "

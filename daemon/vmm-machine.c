@@ -65,13 +65,6 @@ replace_text (char **field, const char *text)
 }
 
 static void
-clear_paused (VmmMachine *self)
-{
-  g_clear_pointer (&self->record->paused_reason, g_free);
-  self->record->paused_at = 0;
-}
-
-static void
 reset_boot (VmmMachine *self)
 {
   VmmMachineRecord *record = self->record;
@@ -105,7 +98,7 @@ change_record (VmmMachine *self, const VmmMachineTransition *row, const char *de
   switch (row->action)
     {
     case VMM_MACHINE_ACTION_START_BOOT:
-      clear_paused (self);
+      vmm_machine_record_clear_paused (record);
       reset_boot (self);
       break;
     case VMM_MACHINE_ACTION_RESET_BOOT:
@@ -129,7 +122,7 @@ change_record (VmmMachine *self, const VmmMachineTransition *row, const char *de
       record->paused_at = g_get_real_time ();
       break;
     case VMM_MACHINE_ACTION_CLEAR_PAUSED:
-      clear_paused (self);
+      vmm_machine_record_clear_paused (record);
       break;
     case VMM_MACHINE_ACTION_NOTE:
       if (detail != NULL)

@@ -281,14 +281,9 @@ waited_cb (GObject *source, GAsyncResult *result, gpointer user_data)
   GError *error = NULL;
 
   g_clear_pointer (&data->watch, vmm_progress_watch_free);
-  if (vmm_waiter_wait_finish (data->machine, result, &error))
-    {
-      vmm_service_return_machine (task, data->machine);
-      return;
-    }
-  if (!is_cancelled (error))
+  if (!vmm_waiter_wait_finish (data->machine, result, &error) && !is_cancelled (error))
     add_machine_to_error (error, data->machine);
-  g_task_return_error (task, error);
+  vmm_service_return_machine (task, data->machine, error);
 }
 
 static void
@@ -306,7 +301,7 @@ launched_cb (GObject *source, GAsyncResult *result, gpointer user_data)
     }
   if (data->wait_for == VMM_MILESTONE_NONE)
     {
-      vmm_service_return_machine (task, data->machine);
+      vmm_service_return_machine (task, data->machine, NULL);
       return;
     }
   vmm_waiter_wait_async (data->machine, data->wait_for, cancellable, waited_cb,

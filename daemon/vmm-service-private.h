@@ -43,7 +43,8 @@ GTask *vmm_service_task_new (VmmService *self, VmmCall *call, gpointer tag,
                              GAsyncReadyCallback callback, gpointer user_data);
 /* Returns a node, or the error when the node is NULL. */
 void vmm_service_return_node (GTask *task, JsonNode *node, GError *error);
-void vmm_service_return_machine (GTask *task, VmmMachine *machine);
+/* Returns the machine's node, or the error if there is one. */
+void vmm_service_return_machine (GTask *task, VmmMachine *machine, GError *error);
 /* {"id": id, "deleted": true} */
 JsonNode *vmm_service_deleted_node (const char *id);
 

@@ -75,16 +75,28 @@ VMM_SERVICE_FINISH (get_vm_metrics)
 
 /* Start, stop, reboot, delete ----------------------------------------------------------------- */
 
+/* The same for a call that starts something, which a shutdown forbids. */
+static VmmMachine *
+machine_to_start (VmmService *self, VmmCall *call, GTask *task)
+{
+  VmmMachine *machine = machine_of_call (self, call, task);
+  GError *error = NULL;
+
+  if (machine == NULL || vmm_service_check_open (self, &error))
+    return machine;
+  g_task_return_error (task, error);
+  return NULL;
+}
+
 static void
 started_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 {
   g_autoptr (GTask) task = user_data;
+  VmmMachine *machine = VMM_MACHINE (source);
   GError *error = NULL;
 
-  if (vmm_machine_start_finish (VMM_MACHINE (source), result, &error))
-    vmm_service_return_machine (task, VMM_MACHINE (source));
-  else
-    g_task_return_error (task, error);
+  vmm_machine_start_finish (machine, result, &error);
+  vmm_service_return_machine (task, machine, error);
 }
 
 void
@@ -93,18 +105,11 @@ vmm_service_start_vm_async (VmmService *self, VmmCall *call, GAsyncReadyCallback
 {
   g_autoptr (GTask) task
       = vmm_service_task_new (self, call, vmm_service_start_vm_async, callback, user_data);
-  VmmMachine *machine = machine_of_call (self, call, task);
-  GError *error = NULL;
+  VmmMachine *machine = machine_to_start (self, call, task);
 
-  if (machine == NULL)
-    return;
-  if (!vmm_service_check_open (self, &error))
-    {
-      g_task_return_error (task, error);
-      return;
-    }
-  vmm_machine_start_async (machine, vmm_call_get_cancellable (call), started_cb,
-                           g_steal_pointer (&task));
+  if (machine != NULL)
+    vmm_machine_start_async (machine, vmm_call_get_cancellable (call), started_cb,
+                             g_steal_pointer (&task));
 }
 
 VMM_SERVICE_FINISH (start_vm)
@@ -113,12 +118,11 @@ static void
 stopped_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 {
   g_autoptr (GTask) task = user_data;
+  VmmMachine *machine = VMM_MACHINE (source);
   GError *error = NULL;
 
-  if (vmm_machine_stop_finish (VMM_MACHINE (source), result, &error))
-    vmm_service_return_machine (task, VMM_MACHINE (source));
-  else
-    g_task_return_error (task, error);
+  vmm_machine_stop_finish (machine, result, &error);
+  vmm_service_return_machine (task, machine, error);
 }
 
 void
@@ -140,12 +144,11 @@ static void
 rebooted_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 {
   g_autoptr (GTask) task = user_data;
+  VmmMachine *machine = VMM_MACHINE (source);
   GError *error = NULL;
 
-  if (vmm_machine_reboot_finish (VMM_MACHINE (source), result, &error))
-    vmm_service_return_machine (task, VMM_MACHINE (source));
-  else
-    g_task_return_error (task, error);
+  vmm_machine_reboot_finish (machine, result, &error);
+  vmm_service_return_machine (task, machine, error);
 }
 
 void
@@ -154,18 +157,11 @@ vmm_service_reboot_vm_async (VmmService *self, VmmCall *call, GAsyncReadyCallbac
 {
   g_autoptr (GTask) task
       = vmm_service_task_new (self, call, vmm_service_reboot_vm_async, callback, user_data);
-  VmmMachine *machine = machine_of_call (self, call, task);
-  GError *error = NULL;
+  VmmMachine *machine = machine_to_start (self, call, task);
 
-  if (machine == NULL)
-    return;
-  if (!vmm_service_check_open (self, &error))
-    {
-      g_task_return_error (task, error);
-      return;
-    }
-  vmm_machine_reboot_async (machine, vmm_call_get_cancellable (call), rebooted_cb,
-                            g_steal_pointer (&task));
+  if (machine != NULL)
+    vmm_machine_reboot_async (machine, vmm_call_get_cancellable (call), rebooted_cb,
+                              g_steal_pointer (&task));
 }
 
 VMM_SERVICE_FINISH (reboot_vm)

@@ -360,10 +360,15 @@ vmm_service_return_node (GTask *task, JsonNode *node, GError *error)
 }
 
 void
-vmm_service_return_machine (GTask *task, VmmMachine *machine)
+vmm_service_return_machine (GTask *task, VmmMachine *machine, GError *error)
 {
   VmmService *self = g_task_get_source_object (task);
 
+  if (error != NULL)
+    {
+      g_task_return_error (task, error);
+      return;
+    }
   /* The answer is as the work left it, also when ::changed comes a moment later. */
   forget_node (self, machine);
   vmm_service_return_node (task, vmm_service_describe (self, machine), NULL);

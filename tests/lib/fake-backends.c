@@ -172,6 +172,14 @@ test_fakes_clear (const char *call)
     g_ptr_array_remove (plans, plan);
 }
 
+/* From here on it has an effect, and that must be told. */
+static void
+act (GTask *task, TestFakeAction action, gboolean lie)
+{
+  g_task_set_check_cancellable (task, FALSE);
+  action (task, lie);
+}
+
 void
 test_fakes_release (const char *call)
 {
@@ -191,7 +199,7 @@ test_fakes_release (const char *call)
     {
       Hanging *hang = g_ptr_array_index (released, i);
 
-      hang->action (hang->task, FALSE);
+      act (hang->task, hang->action, FALSE);
     }
 }
 
@@ -310,12 +318,12 @@ test_fake_run (const char *call, const char *subject, GTask *task, TestFakeActio
       hang_task (call, subject, task, action);
       break;
     case TEST_FAKE_LIE:
-      action (task, TRUE);
+      act (task, action, TRUE);
       break;
     case TEST_FAKE_OK:
       /* What is cancelled before it begins takes no effect. */
       if (!g_task_return_error_if_cancelled (task))
-        action (task, FALSE);
+        act (task, action, FALSE);
       break;
     default:
       g_assert_not_reached ();

@@ -159,6 +159,26 @@ test_hang (void)
   g_assert_no_error (error);
 }
 
+/* What has happened is told, even to a caller who no longer waits for it. */
+static void
+test_late_cancel (void)
+{
+  g_autoptr (VmmProcessSpec) spec = new_spec ("a", "qemu");
+  g_autoptr (GCancellable) cancellable = g_cancellable_new ();
+  g_autoptr (GAsyncResult) result = NULL;
+  g_autoptr (VmmProcess) process = NULL;
+  g_autoptr (GError) error = NULL;
+  TestAwait await = TEST_AWAIT_INIT;
+
+  vmm_launcher_start_async (launcher, spec, cancellable, test_await_cb, &await);
+  g_assert_cmpuint (test_fakes_get_n_running (), ==, 1);
+  g_cancellable_cancel (cancellable);
+  result = test_await (&await);
+  process = vmm_launcher_start_finish (launcher, result, &error);
+  g_assert_no_error (error);
+  g_assert_nonnull (process);
+}
+
 static void
 test_restart (void)
 {
@@ -399,6 +419,7 @@ main (int argc, char **argv)
   g_test_add_data_func ("/fakes/processes", test_processes, run_clean);
   g_test_add_data_func ("/fakes/plans", test_plans, run_clean);
   g_test_add_data_func ("/fakes/hang", test_hang, run_clean);
+  g_test_add_data_func ("/fakes/late-cancel", test_late_cancel, run_clean);
   g_test_add_data_func ("/fakes/restart", test_restart, run_clean);
   g_test_add_data_func ("/fakes/volumes", test_volumes, run_clean);
   g_test_add_data_func ("/fakes/networks", test_networks, run_clean);

@@ -272,6 +272,11 @@ image_of_uki (const Shared *shared, const char *name)
       warn_about ("image skipped: its name is not <id>_<version>.efi", name);
       return NULL;
     }
+  if (!is_regular (uki))
+    {
+      warn_about ("image skipped: it is not a regular file", name);
+      return NULL;
+    }
   if (!is_regular (disk))
     {
       warn_about ("image skipped: it has no disk of the same name", name);

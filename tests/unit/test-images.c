@@ -140,6 +140,8 @@ test_pairs (Fixture *fixture, gconstpointer data)
   g_autofree char *names = NULL;
   g_autofree char *uki = g_build_filename (fixture->directory, "my_base_0.1.0.efi", NULL);
   g_autofree char *folder = g_build_filename (fixture->directory, "dir_1.efi", NULL);
+  g_autofree char *gone = g_build_filename (fixture->directory, "gone_1.efi", NULL);
+  g_autofree char *pipe = g_build_filename (fixture->directory, "pipe_1.efi", NULL);
   const VmmImage *image;
 
   add_image (fixture, "my_base_0.1.0");
@@ -155,6 +157,10 @@ test_pairs (Fixture *fixture, gconstpointer data)
   write_file (fixture, "half_1.efi", "uki");
   write_file (fixture, "dir_1.raw", "disk");
   g_assert_no_errno (g_mkdir (folder, 0755));
+  write_file (fixture, "gone_1.raw", "disk");
+  g_assert_no_errno (symlink ("/nonexistent/gone_1.efi", gone));
+  write_file (fixture, "pipe_1.raw", "disk");
+  g_assert_no_errno (mkfifo (pipe, 0644));
   scan (fixture);
 
   names = listed (fixture);

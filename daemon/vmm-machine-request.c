@@ -196,8 +196,12 @@ check_network (VmmMachineContext *context, const char *network, GError **error)
   if (vmm_network_table_contains (context->networks, network))
     return TRUE;
   found = vmm_network_table_describe (context->networks, network, &cause);
-  vmm_set_error (error, VMM_ERROR_INVALID_REQUEST, "network \"%s\": %s", network,
-                 cause != NULL ? cause->message : "not usable");
+  vmm_set_error (error, VMM_ERROR_INVALID_REQUEST, "network \"%s\": %s%s", network,
+                 cause != NULL ? cause->message : "not usable",
+                 vmm_network_table_has_backend (context->networks)
+                     ? ""
+                     : "; no network backend is available: get_host lists every plugin and what "
+                       "it lacks");
   return FALSE;
 }
 

@@ -90,6 +90,14 @@ vmm_network_table_new (const char *state_dir, VmmNetworkBackend *backend, VmmLau
   return self;
 }
 
+gboolean
+vmm_network_table_has_backend (VmmNetworkTable *self)
+{
+  g_return_val_if_fail (VMM_IS_NETWORK_TABLE (self), FALSE);
+
+  return self->backend != NULL;
+}
+
 VmmNetworkEntry *
 vmm_network_table_find_any (VmmNetworkTable *self, const char *name)
 {

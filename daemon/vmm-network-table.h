@@ -28,6 +28,9 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (VmmLease, vmm_lease_free)
 VmmNetworkTable *vmm_network_table_new (const char *state_dir, VmmNetworkBackend *backend,
                                         VmmLauncher *launcher);
 
+/* Whether networks can be created and used at all. */
+gboolean vmm_network_table_has_backend (VmmNetworkTable *self);
+
 /* Reads networks.json and brings each network up. A file that cannot be read or breaks the plan is
  * fatal; a network whose backend fails stays listed with its error and is tried again on attach. */
 void vmm_network_table_load_async (VmmNetworkTable *self, GCancellable *cancellable,

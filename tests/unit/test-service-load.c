@@ -457,7 +457,8 @@ test_no_network_backend (Fixture *fixture, gconstpointer data)
                               "unsupported: network \"lab\": no network backend is available: *",
                               "{'name':'lab','cidr':'10.77.0.0/24'}");
   service_fixture_call_badly (service, "create_vm", VMM_ERROR_INVALID_REQUEST,
-                              "invalid request: network \"default\": *",
+                              "invalid request: network \"default\": *; no network backend is "
+                              "available: get_host *",
                               "{'name':'web','require_attestation':false}");
   service_fixture_close (service, FALSE);
 

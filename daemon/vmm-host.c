@@ -411,6 +411,28 @@ vmm_host_get_ovmf_vars (VmmHost *self)
 }
 
 gboolean
+vmm_host_check_firmware (VmmHost *self, gboolean has_variables, GError **error)
+{
+  const char *files[2] = { NULL };
+
+  g_return_val_if_fail (VMM_IS_HOST (self), FALSE);
+
+  files[0] = self->ovmf_code;
+  files[1] = self->ovmf_vars;
+  for (guint i = 0; i < (has_variables ? 1 : G_N_ELEMENTS (files)); i++)
+    {
+      if (g_file_test (files[i], G_FILE_TEST_IS_REGULAR))
+        continue;
+      vmm_set_error (error, VMM_ERROR_UNSUPPORTED,
+                     "no firmware: %s is not there: install OVMF (package ovmf, or edk2-ovmf), or "
+                     "name its files with --ovmf-code and --ovmf-vars",
+                     files[i]);
+      return FALSE;
+    }
+  return TRUE;
+}
+
+gboolean
 vmm_host_is_emulated (VmmHost *self)
 {
   g_return_val_if_fail (VMM_IS_HOST (self), TRUE);

@@ -16,6 +16,8 @@ VmmHost *vmm_host_new (VmmOptions *options, VmmPluginRegistry *registry);
 /* The pair VMs boot with: flags, else the first pair of which both files exist. */
 const char *vmm_host_get_ovmf_code (VmmHost *self);
 const char *vmm_host_get_ovmf_vars (VmmHost *self);
+/* Refuses when the firmware is not there, or the variables, unless the VM has its own by now. */
+gboolean vmm_host_check_firmware (VmmHost *self, gboolean has_variables, GError **error);
 /* Whether guests are emulated because /dev/kvm cannot be used. */
 gboolean vmm_host_is_emulated (VmmHost *self);
 /* Runs the probes (each with a limit of 5 s) and answers with the Host object. */

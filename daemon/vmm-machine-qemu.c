@@ -339,15 +339,23 @@ vmm_machine_qemu_start_async (gpointer subject, GCancellable *cancellable,
   g_autoptr (GTask) task = vmm_machine_step_task (subject, cancellable, callback, user_data,
                                                   vmm_machine_qemu_start_async);
   g_autofree char *variables = vmm_machine_dup_path (self, "ovmf_vars.fd");
-  QemuStep *step = g_new0 (QemuStep, 1);
+  gboolean has_variables = g_file_test (variables, G_FILE_TEST_EXISTS);
+  QemuStep *step;
+  GError *error = NULL;
 
+  if (!vmm_host_check_firmware (self->context->host, has_variables, &error))
+    {
+      vmm_machine_step_return (task, error, NULL);
+      return;
+    }
+  step = g_new0 (QemuStep, 1);
   step->qmp_socket = vmm_machine_dup_path (self, "qmp.sock");
   step->log = vmm_machine_dup_path (self, "qemu.log");
   g_task_set_task_data (task, step, (GDestroyNotify) qemu_step_free);
   g_free (self->record->accelerator);
   self->record->accelerator
       = g_strdup (vmm_host_is_emulated (self->context->host) ? "tcg" : "kvm");
-  if (g_file_test (variables, G_FILE_TEST_EXISTS))
+  if (has_variables)
     start_qemu (task);
   else
     vmm_file_copy_async (vmm_host_get_ovmf_vars (self->context->host), variables, 0600,

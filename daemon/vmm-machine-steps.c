@@ -191,6 +191,11 @@ files_async (gpointer subject, GCancellable *cancellable, GAsyncReadyCallback ca
   g_autoptr (GBytes) key = NULL;
   GError *error = NULL;
 
+  if (!vmm_host_check_firmware (self->context->host, FALSE, &error))
+    {
+      vmm_machine_step_return (task, error, NULL);
+      return;
+    }
   if (!vmm_ssh_key_generate (comment, &private_pem, &public_line, &error))
     {
       vmm_machine_step_return (task, error, "make ssh key: ");

@@ -532,6 +532,31 @@ test_no_attestor (void)
   service_fixture_free (service);
 }
 
+static void
+test_no_firmware (Fixture *fixture, gconstpointer data)
+{
+  ServiceFixture *service = fixture->service;
+  g_autofree char *code = g_build_filename (service->state_dir, "ovmf", "code.fd", NULL);
+  g_autofree char *variables = g_build_filename (service->state_dir, "ovmf", "vars.fd", NULL);
+  g_autofree char *id = service_fixture_create_vm (service, "old", "ready");
+  g_autoptr (JsonNode) stopped = service_fixture_call_well (service, "stop_vm", "{'id':'%s'}", id);
+  g_autoptr (JsonNode) started = NULL;
+  g_autoptr (JsonNode) again = NULL;
+
+  g_assert_cmpint (g_unlink (variables), ==, 0);
+  service_fixture_call_badly (service, "create_vm", VMM_ERROR_UNSUPPORTED,
+                              "unsupported: no firmware: */ovmf/vars.fd is not there: install *",
+                              "{'name':'web','require_attestation':false}");
+  /* It has variables of its own. */
+  started = service_fixture_call_well (service, "start_vm", "{'id':'%s'}", id);
+  again = service_fixture_call_well (service, "stop_vm", "{'id':'%s'}", id);
+
+  g_assert_cmpint (g_unlink (code), ==, 0);
+  service_fixture_call_badly (service, "start_vm", VMM_ERROR_UNSUPPORTED,
+                              "unsupported: no firmware: */ovmf/code.fd is not there: install *",
+                              "{'id':'%s'}", id);
+}
+
 /* -- one VM ----------------------------------------------------------------------------------- */
 
 static void
@@ -1008,6 +1033,7 @@ main (int argc, char **argv)
   ADD ("create/progress", "installer-ms=never", test_create_progress);
   ADD ("create/client-leaves", NULL, test_create_client_leaves);
   g_test_add_func ("/service/create/no-attestor", test_no_attestor);
+  ADD ("create/no-firmware", NULL, test_no_firmware);
   ADD ("lifecycle", NULL, test_lifecycle);
   ADD ("unknown-vm", NULL, test_unknown_vm);
   ADD ("list-is-shared", NULL, test_list_is_shared);

@@ -10,7 +10,8 @@
 #include "vmm-etag.h"
 
 #include <string.h>
-#include <sys/random.h>
+
+#include "vmm-random.h"
 
 typedef unsigned __int128 Product;
 
@@ -22,7 +23,7 @@ get_secrets (void)
 
   if (g_once_init_enter (&once))
     {
-      if (getrandom (secrets, sizeof secrets, 0) != (gssize) sizeof secrets)
+      if (!vmm_random_fill (secrets, sizeof secrets, NULL))
         for (guint i = 0; i < G_N_ELEMENTS (secrets); i++)
           secrets[i] = ((guint64) g_random_int () << 32) | g_random_int ();
       g_once_init_leave (&once, 1);

@@ -11,12 +11,11 @@
 #include "vmm-service-private.h"
 
 #include <errno.h>
-#include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 
 #include "vmm-machine-request.h"
 #include "vmm-progress-watch.h"
+#include "vmm-random.h"
 #include "vmm-waiter.h"
 
 #define CID_MIN 3u
@@ -45,41 +44,6 @@ create_data_free (CreateData *data)
 
 /* Drawing ------------------------------------------------------------------------------------- */
 
-static gboolean
-draw (gpointer bytes, gsize length, GError **error)
-{
-  gsize done = 0;
-
-  while (done < length)
-    {
-      ssize_t n = getrandom ((guint8 *) bytes + done, length - done, 0);
-
-      if (n < 0 && errno == EINTR)
-        continue;
-      if (n <= 0)
-        {
-          vmm_set_error (error, VMM_ERROR_INTERNAL, "getrandom: %s", g_strerror (errno));
-          return FALSE;
-        }
-      done += (gsize) n;
-    }
-  return TRUE;
-}
-
-static char *
-draw_hex (gsize n_bytes, GError **error)
-{
-  guint8 bytes[16];
-  g_autoptr (GString) text = g_string_sized_new (2 * n_bytes);
-
-  g_assert (n_bytes <= sizeof bytes);
-  if (!draw (bytes, n_bytes, error))
-    return NULL;
-  for (gsize i = 0; i < n_bytes; i++)
-    g_string_append_printf (text, "%02x", bytes[i]);
-  return g_string_free (g_steal_pointer (&text), FALSE);
-}
-
 /* Neither a VM nor a folder that something else left in its place. */
 static gboolean
 is_id_free (VmmService *self, const char *id)
@@ -96,7 +60,7 @@ draw_id (VmmService *self, GError **error)
 {
   for (guint i = 0; i < DRAWS_MAX; i++)
     {
-      g_autofree char *id = draw_hex (4, error);
+      g_autofree char *id = vmm_random_hex (4, error);
 
       if (id == NULL)
         return NULL;
@@ -165,7 +129,7 @@ draw_port (VmmService *self, GError **error)
 
   if (base > 0 && base <= PORT_MAX)
     return first_free (self, record_port, (guint32) base, (guint32) base, PORT_MAX);
-  if (!draw (&drawn, sizeof drawn, error))
+  if (!vmm_random_fill (&drawn, sizeof drawn, error))
     return 0;
   return first_free (self, record_port, PORT_MIN + 1 + drawn % (PORT_MAX - PORT_MIN), PORT_MIN + 1,
                      PORT_MAX);
@@ -232,7 +196,7 @@ static gboolean
 complete_record (VmmService *self, VmmMachineRecord *record, VmmCaller *caller, GError **error)
 {
   g_autofree char *id = draw_id (self, error);
-  g_autofree char *machine_id = id != NULL ? draw_hex (16, error) : NULL;
+  g_autofree char *machine_id = id != NULL ? vmm_random_hex (16, error) : NULL;
 
   if (machine_id == NULL)
     return FALSE;

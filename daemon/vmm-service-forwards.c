@@ -10,12 +10,9 @@
 
 #include "vmm-service-private.h"
 
-#include <errno.h>
-#include <string.h>
-#include <sys/random.h>
-
 #include "vmm-json.h"
 #include "vmm-log.h"
+#include "vmm-random.h"
 
 #define HOST_ADDRESS "127.0.0.1"
 #define PORT_MAX 65535
@@ -217,7 +214,7 @@ read_forward (VmmCall *call, GError **error)
   const char *protocol = NULL;
   gint64 port = 0;
   gint64 host_port = 0;
-  guint32 id = 0;
+  g_autofree char *id = NULL;
 
   if (!vmm_service_get_int (call, "port", 0, &port, error)
       || !vmm_service_get_int (call, "host_port", 0, &host_port, error)
@@ -241,14 +238,12 @@ read_forward (VmmCall *call, GError **error)
                      protocol);
       return NULL;
     }
-  if (getrandom (&id, sizeof id, 0) != sizeof id)
-    {
-      vmm_set_error (error, VMM_ERROR_INTERNAL, "getrandom: %s", g_strerror (errno));
-      return NULL;
-    }
+  id = vmm_random_hex (4, error);
+  if (id == NULL)
+    return NULL;
 
   forward = g_new0 (VmmForward, 1);
-  forward->id = g_strdup_printf ("%08x", id);
+  forward->id = g_steal_pointer (&id);
   forward->port = (guint16) port;
   forward->protocol = g_strdup (protocol);
   forward->host_address = g_strdup (HOST_ADDRESS);

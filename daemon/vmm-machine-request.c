@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "vmm-json.h"
+#include "vmm-network-plan.h"
 
 #define CPUS_DEFAULT 2
 #define CPUS_MAX 256

@@ -3,6 +3,7 @@
 
 #include <json-glib/json-glib.h>
 
+#include "vmm-network-plan.h"
 #include "vmm-network-table.h"
 
 G_BEGIN_DECLS

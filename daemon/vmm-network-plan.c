@@ -8,9 +8,11 @@
 
 #include "config.h"
 
-#include "vmm-network-table.h"
+#include "vmm-network-plan.h"
 
 #include <string.h>
+
+#include "interfaces/vmm-error.h"
 
 #define LINK_LOCAL 0xa9fe0000u /* 169.254.0.0/16, RFC 3927 */
 #define BITS_MIN 16
@@ -189,8 +191,6 @@ move_gateway (VmmAddressPlan *plan, const char *gateway, GError **error)
   return TRUE;
 }
 
-/* Host bits of the CIDR are masked away; gateway may be NULL or empty for the first host address.
- */
 gboolean
 vmm_address_plan_parse (const char *cidr, const char *gateway, VmmAddressPlan *plan, GError **error)
 {
@@ -219,7 +219,6 @@ vmm_address_plan_in_pool (const VmmAddressPlan *plan, guint32 address)
   return address > plan->first && address < plan_last (plan) - 1 && address != plan->gateway;
 }
 
-/* The lowest pool address that is not a key of taken (GUINT_TO_POINTER), or 0. */
 guint32
 vmm_address_plan_find_free (const VmmAddressPlan *plan, GHashTable *taken)
 {

@@ -11,7 +11,7 @@
 #include <glib/gi18n.h>
 
 #include "interfaces/vmm-error.h"
-#include "vmm-network-table.h"
+#include "vmm-network-plan.h"
 #include "vmm-time.h"
 
 /* systemd may give several folders, separated by colons: the first is ours. */

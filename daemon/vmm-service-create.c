@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 
 #include "vmm-machine-request.h"
+#include "vmm-network-plan.h"
 #include "vmm-progress-watch.h"
 #include "vmm-random.h"
 #include "vmm-waiter.h"

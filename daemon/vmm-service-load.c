@@ -17,6 +17,7 @@
 #include "vmm-file.h"
 #include "vmm-json.h"
 #include "vmm-log.h"
+#include "vmm-network-plan.h"
 
 #define RECORD_LIMIT (4 * 1024 * 1024)
 #define RECOVERIES_MAX 32

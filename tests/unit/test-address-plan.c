@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The address plan: known MAC addresses, the pool by role, and what is refused in which words. */
 
-#include "vmm-network-table.h"
+#include "vmm-network-plan.h"
+
+#include "interfaces/vmm-error.h"
 
 static void
 test_mac (void)

@@ -13,6 +13,7 @@
 #include "service-fixture.h"
 #include "test-await.h"
 #include "vmm-json.h"
+#include "vmm-network-plan.h"
 #include "vmm-version.h"
 
 typedef struct

@@ -3,7 +3,7 @@
 
 #include "vmm-version.h"
 
-#include "config.h"
+#include "vmm-version-build.h"
 #include "vmm-version-commit.h"
 
 const char *const vmm_version = VMM_VERSION;

@@ -5,8 +5,9 @@
 
 G_BEGIN_DECLS
 
-/* One value, resolved at build time: release without a leading v, short commit ("-dirty" only for a
- * modified tree), build time. "dev", "unknown", "unknown" when nothing was stamped. */
+/* Resolved when building: the stamped version or the project's, the short commit ("-dirty" for a
+ * modified tree, "unknown" without git), and the time of meson's configuration or
+ * SOURCE_DATE_EPOCH, which makes builds reproducible. */
 extern const char *const vmm_version;
 extern const char *const vmm_version_commit;
 extern const char *const vmm_version_built;

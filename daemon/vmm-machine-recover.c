@@ -11,11 +11,13 @@
 
 #include <string.h>
 
+#include "vmm-child-start.h"
+#include "vmm-json.h"
 #include "vmm-log.h"
 #include "vmm-machine-private.h"
-#include "vmm-tpm.h"
 
 #define END_GRACE_MS 5000
+#define STATUS_LIMIT_MS 4000
 
 typedef struct
 {
@@ -143,6 +145,12 @@ go_on (GTask *task)
   vmm_log_info ("vm reattached", "vm", self->record->id, "state",
                 vmm_machine_state_to_nick (state), "pid", pid, NULL);
   self->starting = FALSE;
+  /* The boot behind the installer ran, and the daemon was killed before it had written that. */
+  if (state == VMM_MACHINE_INSTALLING && self->record->installed_at != 0)
+    {
+      vmm_machine_handle_event (self, VMM_MACHINE_EVENT_BOOT_STARTED, NULL, NULL);
+      state = self->record->state;
+    }
   if (!vmm_process_has_exited (qemu))
     {
       if (state == VMM_MACHINE_INSTALLING || state == VMM_MACHINE_BOOTING
@@ -186,6 +194,25 @@ connect_witness (GTask *task)
 }
 
 static void
+status_cb (GObject *source, GAsyncResult *result, gpointer user_data)
+{
+  GTask *task = user_data;
+  g_autoptr (JsonNode) answer = vmm_qmp_execute_finish (VMM_QMP (source), result, NULL);
+  const char *status = NULL;
+
+  if (answer != NULL && JSON_NODE_HOLDS_OBJECT (answer))
+    vmm_json_get_string (json_node_get_object (answer), "status", NULL, &status, NULL);
+  if (g_strcmp0 (status, "prelaunch") != 0)
+    {
+      connect_witness (task);
+      return;
+    }
+  /* Nobody would ever let that guest run. */
+  fail_recovery (task, "", "its start was interrupted");
+  end_all (task);
+}
+
+static void
 qmp_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 {
   GTask *task = user_data;
@@ -204,7 +231,12 @@ qmp_cb (GObject *source, GAsyncResult *result, gpointer user_data)
                                 error->message);
       vmm_machine_handle_event (self, VMM_MACHINE_EVENT_HELPER_DIED, detail, NULL);
     }
-  connect_witness (task);
+  if (qmp != NULL
+      && (self->record->state == VMM_MACHINE_BOOTING
+          || self->record->state == VMM_MACHINE_INSTALLING))
+    vmm_qmp_execute_async (qmp, "query-status", NULL, STATUS_LIMIT_MS, NULL, status_cb, task);
+  else
+    connect_witness (task);
 }
 
 static void
@@ -260,8 +292,9 @@ static void
 found_all (GTask *task)
 {
   VmmMachine *self = g_task_get_source_object (task);
+  Recovery *recovery = g_task_get_task_data (task);
 
-  if (!vmm_machine_state_is_live (self->record->state)
+  if (recovery->reason != NULL || !vmm_machine_state_is_live (self->record->state)
       || self->processes[VMM_PROCESS_ROLE_QEMU] == NULL)
     {
       end_all (task);
@@ -298,7 +331,7 @@ found_cb (GObject *source, GAsyncResult *result, gpointer user_data)
     vmm_machine_set_process (self, recovery->role, process);
   else if (recovery->role == VMM_PROCESS_ROLE_QEMU)
     fail_recovery (task, "process is gone: ", without_sentinel (error));
-  else
+  else if (self->record->processes[recovery->role] != NULL)
     {
       vmm_log_warning ("helper of a vm is gone", "vm", self->record->id, "role",
                        vmm_process_role_to_nick (recovery->role), "error", error->message, NULL);
@@ -308,6 +341,20 @@ found_cb (GObject *source, GAsyncResult *result, gpointer user_data)
   find_next (task);
 }
 
+/* A daemon that was killed in the middle of a start may have started more than it had recorded. */
+static gboolean
+may_run (GTask *task)
+{
+  VmmMachine *self = g_task_get_source_object (task);
+  Recovery *recovery = g_task_get_task_data (task);
+  const VmmMachineRecord *record = self->record;
+
+  if (record->processes[recovery->role] != NULL || recovery->reason != NULL)
+    return TRUE;
+  return record->state != VMM_MACHINE_ATTESTING && record->state != VMM_MACHINE_READY
+         && record->state != VMM_MACHINE_RUNNING;
+}
+
 static void
 find_next (GTask *task)
 {
@@ -315,7 +362,7 @@ find_next (GTask *task)
   Recovery *recovery = g_task_get_task_data (task);
   g_autofree char *id = NULL;
 
-  while (recovery->role < VMM_N_PROCESS_ROLES && self->record->processes[recovery->role] == NULL)
+  while (recovery->role < VMM_N_PROCESS_ROLES && !may_run (task))
     recovery->role = (VmmProcessRole) (recovery->role + 1);
   if (recovery->role == VMM_N_PROCESS_ROLES)
     {

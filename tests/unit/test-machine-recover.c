@@ -231,6 +231,54 @@ test_no_handles (void)
   assert_state (fixture, VMM_MACHINE_STOPPED);
   assert_error (fixture, RESTARTED "ready and could not reattach to its QEMU (no process handles "
                                    "recorded); start the VM again");
+  /* What ran unrecorded was found all the same. */
+  g_assert_cmpuint (test_fakes_get_n_running (), ==, 0);
+  g_assert_true (machine_fixture_start (fixture, NULL));
+  machine_fixture_await_state (fixture, VMM_MACHINE_READY);
+  machine_fixture_free (fixture);
+}
+
+/* Killed in the middle of a start: a QEMU that nobody would ever let run does not stay. */
+static void
+test_killed_in_start (void)
+{
+  MachineFixture *fixture = machine_fixture_new ();
+  g_autoptr (GError) error = NULL;
+
+  test_fakes.outlives_daemon = TRUE;
+  machine_fixture_bring_to (fixture, VMM_MACHINE_STOPPED);
+  test_fakes_fail ("launcher.start:monitor", VMM_ERROR_INTERNAL, "the daemon is killed here");
+  test_fakes_lie ("process.stop:qemu");
+  g_assert_false (machine_fixture_start (fixture, &error));
+  g_assert_error (error, VMM_ERROR, VMM_ERROR_INTERNAL);
+  g_assert_true (test_fakes_is_running (ID, "qemu"));
+  machine_fixture_kill (fixture);
+  test_fakes_clear ("launcher.start:monitor");
+  test_fakes_clear ("process.stop:qemu");
+  machine_fixture_edit_record (fixture, "\"state\": \"failed\"", "\"state\": \"booting\"");
+  machine_fixture_recover (fixture);
+  assert_state (fixture, VMM_MACHINE_STOPPED);
+  assert_error (fixture, RESTARTED "booting and could not reattach to its QEMU (its start was "
+                                   "interrupted); start the VM again");
+  g_assert_cmpuint (test_fakes_get_n_running (), ==, 0);
+  g_assert_true (machine_fixture_start (fixture, NULL));
+  machine_fixture_await_state (fixture, VMM_MACHINE_READY);
+  machine_fixture_free (fixture);
+}
+
+/* The boot behind the installer had begun, and only that was not written down. */
+static void
+test_killed_after_handoff (void)
+{
+  MachineFixture *fixture = killed_in (VMM_MACHINE_BOOTING, TRUE);
+
+  machine_fixture_edit_record (fixture, "\"state\": \"booting\"", "\"state\": \"installing\"");
+  machine_fixture_edit_record (fixture, "\"phase\": \"boot\"", "\"phase\": \"install\"");
+  machine_fixture_recover (fixture);
+  assert_state (fixture, VMM_MACHINE_BOOTING);
+  g_assert_cmpstr (machine_fixture_record (fixture)->phase, ==, "boot");
+  g_assert_true (test_peer_emit (ID, "ready"));
+  machine_fixture_await_state (fixture, VMM_MACHINE_READY);
   machine_fixture_free (fixture);
 }
 
@@ -412,6 +460,8 @@ main (int argc, char **argv)
   g_test_add_func ("/machine-recover/stop-is-resumed", test_stop_is_resumed);
   g_test_add_func ("/machine-recover/interrupted", test_interrupted);
   g_test_add_func ("/machine-recover/no-handles", test_no_handles);
+  g_test_add_func ("/machine-recover/killed-in-start", test_killed_in_start);
+  g_test_add_func ("/machine-recover/killed-after-handoff", test_killed_after_handoff);
   g_test_add_func ("/machine-recover/resources-lost", test_resources_lost);
   g_test_add_func ("/machine-recover/helpers-lost", test_helpers_lost);
   g_test_add_func ("/machine-recover/crash-between-boots", test_crash_between_boots);

@@ -181,13 +181,16 @@ ignore_signal (int number)
 {
 }
 
-/* A handler rather than SIG_IGN, which programs that we start would inherit. */
+/* A peer that hung up and a file that would become larger than the limit are errors of the call
+ * (EPIPE, EFBIG), not the end of the daemon. A handler rather than SIG_IGN, which programs that we
+ * start would inherit. */
 static void
-ignore_broken_pipes (void)
+ignore_signals (void)
 {
   struct sigaction action = { .sa_handler = ignore_signal, .sa_flags = SA_RESTART };
 
   sigaction (SIGPIPE, &action, NULL);
+  sigaction (SIGXFSZ, &action, NULL);
 }
 
 static gboolean
@@ -265,7 +268,7 @@ vmm_serve_main (int argc, char **argv)
       return 0;
     }
   umask (0027);
-  ignore_broken_pipes ();
+  ignore_signals ();
   daemon.loop = g_main_loop_new (NULL, FALSE);
   daemon.cancellable = g_cancellable_new ();
   if (prepare (&daemon, &error))

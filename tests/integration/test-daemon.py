@@ -286,6 +286,16 @@ def test_full_disk():
         shutil.rmtree(folder)
 
 
+def test_file_size_limit():
+    """A file that becomes larger than allowed is an error of that call; the signal ends nobody."""
+    wrapper = ("sh", "-c", 'ulimit -f 1; exec "$@"', "sh")
+    with serve(wrapper=wrapper) as daemon:
+        answer = daemon.api("POST", "/vms", {"name": "a", "require_attestation": False})
+        assert answer.status == 500 and "too large" in answer.error["message"], answer
+        assert daemon.vms() == [] and os.listdir(daemon.state + "/vms") == []
+        assert not [name for name in os.listdir(daemon.state) if name.startswith(".")]
+
+
 def test_read_only_state():
     folder = tempfile.mkdtemp(prefix="vmm-", dir="/tmp")
     state = os.path.join(folder, "state")

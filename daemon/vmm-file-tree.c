@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Copies of large files, and the removal of folders.
+/* Copies of large files, the removal of folders, and of what a killed daemon left in them.
  *
- * Both take as long as the disk takes, so they only exist in a worker thread, look at their
+ * The first two take as long as the disk takes, so they only exist in a worker thread, look at their
  * cancellable between pieces and leave no half of a copy behind. */
 
 #include "config.h"
@@ -31,6 +31,12 @@ typedef struct
   char *to;
   guint mode;
 } CopyJob;
+
+typedef struct
+{
+  char *path;
+  char *last; /* what goes after all else, NULL for nothing */
+} RemoveJob;
 
 typedef struct
 {
@@ -253,7 +259,7 @@ static gboolean remove_entry (int folder, const char *name, guint depth, GCancel
 
 /* Takes the descriptor. All that can be removed is, the first failure is told. */
 static gboolean
-remove_entries (int fd, guint depth, GCancellable *cancellable, GError **error)
+remove_entries (int fd, const char *but, guint depth, GCancellable *cancellable, GError **error)
 {
   DIR *folder = fdopendir (fd);
   struct dirent *entry;
@@ -267,7 +273,8 @@ remove_entries (int fd, guint depth, GCancellable *cancellable, GError **error)
     }
   while ((entry = readdir (folder)) != NULL)
     {
-      if (g_str_equal (entry->d_name, ".") || g_str_equal (entry->d_name, ".."))
+      if (g_str_equal (entry->d_name, ".") || g_str_equal (entry->d_name, "..")
+          || g_strcmp0 (entry->d_name, but) == 0)
         continue;
       if (!remove_entry (dirfd (folder), entry->d_name, depth + 1, cancellable,
                          good ? error : NULL))
@@ -294,38 +301,66 @@ remove_entry (int folder, const char *name, guint depth, GCancellable *cancellab
   fd = openat (folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0)
     return vmm_file_fail (error, "remove", name, errno);
-  if (!remove_entries (fd, depth, cancellable, error))
+  if (!remove_entries (fd, NULL, depth, cancellable, error))
     return FALSE;
   return unlinkat (folder, name, AT_REMOVEDIR) == 0 || errno == ENOENT
          || vmm_file_fail (error, "remove", name, errno);
 }
 
 static void
+remove_job_free (gpointer data)
+{
+  RemoveJob *job = data;
+
+  g_free (job->path);
+  g_free (job->last);
+  g_free (job);
+}
+
+static gboolean
+remove_all_but_last (RemoveJob *job, GCancellable *cancellable, GError **error)
+{
+  int fd;
+
+  if (job->last == NULL)
+    return TRUE;
+  fd = open (job->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  /* Absent or no folder: there is no order to keep. */
+  return fd < 0 || remove_entries (fd, job->last, 0, cancellable, error);
+}
+
+static void
 remove_thread (GTask *task, gpointer source, gpointer task_data, GCancellable *cancellable)
 {
+  RemoveJob *job = task_data;
   GError *error = NULL;
 
-  if (remove_entry (AT_FDCWD, task_data, 0, cancellable, &error))
+  if (remove_all_but_last (job, cancellable, &error)
+      && remove_entry (AT_FDCWD, job->path, 0, cancellable, &error))
     g_task_return_boolean (task, TRUE);
   else
     {
-      g_prefix_error (&error, "while removing %s: ", (const char *) task_data);
+      g_prefix_error (&error, "while removing %s: ", job->path);
       g_task_return_error (task, error);
     }
 }
 
 void
-vmm_file_remove_tree_async (const char *path, GCancellable *cancellable,
+vmm_file_remove_tree_async (const char *path, const char *last, GCancellable *cancellable,
                             GAsyncReadyCallback callback, gpointer user_data)
 {
   g_autoptr (GTask) task = NULL;
+  RemoveJob *job;
 
   g_return_if_fail (path != NULL);
 
+  job = g_new0 (RemoveJob, 1);
+  job->path = g_strdup (path);
+  job->last = g_strdup (last);
   task = g_task_new (NULL, cancellable, callback, user_data);
   g_task_set_source_tag (task, vmm_file_remove_tree_async);
   g_task_set_check_cancellable (task, FALSE);
-  g_task_set_task_data (task, g_strdup (path), g_free);
+  g_task_set_task_data (task, job, remove_job_free);
   g_task_run_in_thread (task, remove_thread);
 }
 
@@ -335,4 +370,38 @@ vmm_file_remove_tree_finish (GAsyncResult *result, GError **error)
   g_return_val_if_fail (g_task_is_valid (result, NULL), FALSE);
 
   return g_task_propagate_boolean (G_TASK (result), error);
+}
+
+/* Whether vmm_file_open_temporary() gives such names. */
+static gboolean
+is_temporary (const char *name)
+{
+  const char *dot = name[0] == '.' ? strrchr (name + 1, '.') : NULL;
+
+  return dot != NULL && dot > name + 1 && strlen (dot + 1) == 8
+         && strspn (dot + 1, "0123456789abcdef") == 8;
+}
+
+void
+vmm_file_remove_temporaries (const char *path)
+{
+  int fd = open (path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  DIR *folder = fd >= 0 ? fdopendir (fd) : NULL;
+  struct dirent *entry;
+  struct stat status;
+
+  if (folder == NULL)
+    {
+      if (fd >= 0)
+        close (fd);
+      return;
+    }
+  while ((entry = readdir (folder)) != NULL)
+    {
+      if (is_temporary (entry->d_name)
+          && fstatat (fd, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0
+          && S_ISREG (status.st_mode))
+        unlinkat (fd, entry->d_name, 0);
+    }
+  closedir (folder);
 }

@@ -20,14 +20,17 @@ GBytes *vmm_file_read (const char *path, gsize limit, GError **error);
 void vmm_file_copy_async (const char *from, const char *to, guint mode, GCancellable *cancellable,
                           GAsyncReadyCallback callback, gpointer user_data);
 gboolean vmm_file_copy_finish (GAsyncResult *result, GError **error);
-/* Removes a folder with all it holds, never following links; absent is success. */
-void vmm_file_remove_tree_async (const char *path, GCancellable *cancellable,
+/* Removes a folder with all it holds, never following links; absent is success. The file last, if
+ * it is named, goes only when nothing else is left, so that it can say whose remains there are. */
+void vmm_file_remove_tree_async (const char *path, const char *last, GCancellable *cancellable,
                                  GAsyncReadyCallback callback, gpointer user_data);
 gboolean vmm_file_remove_tree_finish (GAsyncResult *result, GError **error);
 /* The last bytes of a file, at most limit; NULL without error when there is no such file. */
 void vmm_file_read_tail_async (const char *path, gsize limit, GCancellable *cancellable,
                                GAsyncReadyCallback callback, gpointer user_data);
 GBytes *vmm_file_read_tail_finish (GAsyncResult *result, gboolean *cut, GError **error);
+/* Removes the temporary files in a folder, before anybody writes there: a killed daemon left them. */
+void vmm_file_remove_temporaries (const char *path);
 gboolean vmm_file_make_directory (const char *path, guint mode, GError **error);
 
 /* Unix socket paths are limited to 107 bytes. */

@@ -102,7 +102,8 @@ saving_stopped_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 {
   VmmMachine *self = VMM_MACHINE (source);
 
-  vmm_file_remove_tree_async (self->directory, NULL, tree_removed_cb, user_data);
+  /* The record last: what a killed daemon leaves of the folder still belongs to a VM. */
+  vmm_file_remove_tree_async (self->directory, "vm.json", NULL, tree_removed_cb, user_data);
 }
 
 /* The last of an undo and of a discard: nothing may write the record again. */

@@ -21,6 +21,7 @@ typedef struct
 {
   VmmNetworkEntry *entry;
   GError *error; /* why it is undone */
+  gboolean was_up;
 } CreateData;
 
 static void
@@ -45,6 +46,16 @@ undo_removed_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 }
 
 static void
+undo_recorded_cb (GObject *source, GAsyncResult *result, gpointer user_data)
+{
+  g_autoptr (VmmNetworkTable) self = user_data;
+  g_autoptr (GError) error = NULL;
+
+  if (!vmm_coalesced_file_save_finish (self->file, result, &error))
+    vmm_log_warning ("undo the creation of a network", "error", error->message, NULL);
+}
+
+static void
 undo_directory (GTask *task)
 {
   VmmNetworkTable *self = g_task_get_source_object (task);
@@ -52,7 +63,10 @@ undo_directory (GTask *task)
   g_autofree char *directory = vmm_network_table_dup_directory (self, data->entry);
 
   g_ptr_array_remove (self->entries, data->entry);
-  vmm_file_remove_tree_async (directory, NULL, undo_removed_cb, task);
+  /* Somebody else's write may have recorded it meanwhile. */
+  if (data->was_up)
+    vmm_coalesced_file_save_async (self->file, undo_recorded_cb, g_object_ref (self));
+  vmm_file_remove_tree_async (directory, NULL, NULL, undo_removed_cb, task);
 }
 
 static void
@@ -76,6 +90,7 @@ create_failed (GTask *task, GError *error)
   g_autoptr (VmmNetwork) network = g_steal_pointer (&data->entry->network);
 
   data->error = error;
+  data->was_up = network != NULL;
   if (network != NULL)
     vmm_network_close_async (network, FALSE, NULL, undo_closed_cb, task);
   else
@@ -215,7 +230,7 @@ delete_recorded_cb (GObject *source, GAsyncResult *result, gpointer user_data)
       g_task_return_error (task, error);
       return;
     }
-  vmm_file_remove_tree_async (directory, NULL, delete_removed_cb, g_steal_pointer (&task));
+  vmm_file_remove_tree_async (directory, NULL, NULL, delete_removed_cb, g_steal_pointer (&task));
 }
 
 static void

@@ -2,7 +2,9 @@
 /* Leases and ports: which VM has which address of a network, and plugging it in.
  *
  * A lease is on disk before anybody is told of it, and is taken back when it could not be recorded.
- * It is freed only after the port was unplugged, so that no two ports ever share an address. */
+ * It is freed only after the port was unplugged, so that no two ports ever share an address. One that
+ * was freed stays so, also when that could not be recorded: the next write says it, and a daemon that
+ * starts before frees it again, since its VM is not there. */
 
 #include "config.h"
 
@@ -22,7 +24,6 @@ typedef struct
   gboolean was_down;
   char *socket_path;
   char *metadata_path;
-  guint32 address; /* of a lease being freed */
 } LeaseRequest;
 
 static void
@@ -148,21 +149,12 @@ static void
 unleased_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 {
   g_autoptr (GTask) task = user_data;
-  LeaseRequest *request = g_task_get_task_data (task);
-  VmmNetworkEntry *entry = request->entry;
   GError *error = NULL;
 
   if (vmm_coalesced_file_save_finish (VMM_COALESCED_FILE (source), result, &error))
-    {
-      g_task_return_boolean (task, TRUE);
-      return;
-    }
-
-  /* The file still says that the address is held: so do we, unless it was given away meanwhile. */
-  if (!g_hash_table_contains (entry->leases, request->vm_id)
-      && !g_hash_table_contains (entry->holders, GUINT_TO_POINTER (request->address)))
-    vmm_network_entry_add_lease (entry, request->vm_id, request->address);
-  g_task_return_error (task, error);
+    g_task_return_boolean (task, TRUE);
+  else
+    g_task_return_error (task, error);
 }
 
 static void
@@ -172,8 +164,6 @@ free_lease (GTask *task)
   VmmNetworkTable *self = g_task_get_source_object (task);
   LeaseRequest *request = g_task_get_task_data (task);
 
-  request->address
-      = GPOINTER_TO_UINT (g_hash_table_lookup (request->entry->leases, request->vm_id));
   if (!vmm_network_entry_remove_lease (request->entry, request->vm_id))
     {
       GError *error = NULL;

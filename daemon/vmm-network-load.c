@@ -80,7 +80,8 @@ remove_leftovers (VmmNetworkTable *self, GTask *task)
       if (vmm_network_table_find_any (self, name) != NULL)
         continue;
       if (vmm_name_is_dns_label (name) && is_leftover (path))
-        vmm_file_remove_tree_async (path, NULL, leftover_removed_cb, vmm_network_jobs_hold (task));
+        vmm_file_remove_tree_async (path, NULL, NULL, leftover_removed_cb,
+                                    vmm_network_jobs_hold (task));
       else
         vmm_log_warning ("not a network of ours, left alone", "path", path, NULL);
     }
@@ -141,4 +142,45 @@ vmm_network_table_load_finish (VmmNetworkTable *self, GAsyncResult *result, GErr
   g_return_val_if_fail (g_task_is_valid (result, self), FALSE);
 
   return g_task_propagate_boolean (G_TASK (result), error);
+}
+
+static guint
+forget_strangers_of (VmmNetworkEntry *entry, VmmNetworkHolderKnown is_known, gpointer user_data)
+{
+  g_autoptr (GList) ids = g_hash_table_get_keys (entry->leases);
+  guint forgotten = 0;
+
+  for (GList *l = ids; l != NULL; l = l->next)
+    {
+      if (is_known (l->data, user_data))
+        continue;
+      vmm_log_warning ("the lease of a vm that does not exist is freed", "network", entry->name,
+                       "vm", l->data, NULL);
+      vmm_network_entry_remove_lease (entry, l->data);
+      forgotten++;
+    }
+  return forgotten;
+}
+
+static void
+forgotten_cb (GObject *source, GAsyncResult *result, gpointer user_data)
+{
+  g_autoptr (VmmNetworkTable) self = user_data;
+  g_autoptr (GError) error = NULL;
+
+  if (!vmm_coalesced_file_save_finish (self->file, result, &error))
+    vmm_log_error ("networks could not be recorded", "error", error->message, NULL);
+}
+
+void
+vmm_network_table_forget_strangers (VmmNetworkTable *self, VmmNetworkHolderKnown is_known,
+                                    gpointer user_data)
+{
+  guint forgotten = 0;
+
+  for (guint i = 0; i < self->entries->len; i++)
+    forgotten
+        += forget_strangers_of (g_ptr_array_index (self->entries, i), is_known, user_data);
+  if (forgotten > 0)
+    vmm_coalesced_file_save_async (self->file, forgotten_cb, g_object_ref (self));
 }

@@ -37,6 +37,10 @@ void vmm_network_table_load_async (VmmNetworkTable *self, GCancellable *cancella
                                    GAsyncReadyCallback callback, gpointer user_data);
 gboolean vmm_network_table_load_finish (VmmNetworkTable *self, GAsyncResult *result,
                                         GError **error);
+/* Frees the leases whose VM is not known: a daemon that could not write, or was killed, left them. */
+typedef gboolean (*VmmNetworkHolderKnown) (const char *vm_id, gpointer user_data);
+void vmm_network_table_forget_strangers (VmmNetworkTable *self, VmmNetworkHolderKnown is_known,
+                                         gpointer user_data);
 /* Creates, brings up and records a network, or leaves nothing. */
 void vmm_network_table_create_async (VmmNetworkTable *self, const char *name, const char *cidr,
                                      const char *dns_search_domain, GCancellable *cancellable,

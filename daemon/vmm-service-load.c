@@ -2,8 +2,9 @@
 /* The service's start: networks, records, reattach or settle every VM, the default network,
  * autostart. No request is served before it is through.
  *
- * A folder in vms/ that holds no record of ours (garbage, empty, written by a newer version) is
- * named in one warning, left as it is, and never taken for a new VM. Records are read at once, as
+ * A folder in vms/ that holds no record of ours (garbage, written by a newer version) is named in one
+ * warning, left as it is, and never taken for a new VM. What a daemon left that was killed while it
+ * wrote or deleted is cleared away: temporary files, an empty folder, leases without a VM. Records are read at once, as
  * small local files before anything is served; machines then settle side by side, some at a time.
  */
 
@@ -11,8 +12,10 @@
 
 #include "vmm-service-private.h"
 
+#include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "vmm-file.h"
 #include "vmm-json.h"
@@ -77,6 +80,27 @@ read_record (const char *directory, const char *id, GError **error)
   return g_steal_pointer (&record);
 }
 
+/* The record in a folder; NULL after it was said what there is instead. */
+static VmmMachineRecord *
+take_folder (const char *directory, const char *id)
+{
+  g_autoptr (GError) problem = NULL;
+  VmmMachineRecord *record;
+
+  if (is_vm_id (id))
+    vmm_file_remove_temporaries (directory);
+  record = read_record (directory, id, &problem);
+  if (record != NULL)
+    return record;
+  /* Killed before the first record, or after the last: nothing else was there by then. */
+  if (is_vm_id (id) && rmdir (directory) == 0)
+    vmm_log_info ("removed the empty folder of a vm", "path", directory, NULL);
+  else
+    vmm_log_warning ("not a VM that this version knows; set aside, left as it is", "path",
+                     directory, "error", problem->message, NULL);
+  return NULL;
+}
+
 static int
 compare_texts (gconstpointer a, gconstpointer b)
 {
@@ -127,14 +151,10 @@ read_records (VmmService *self, LoadData *data, GError **error)
     {
       const char *id = g_ptr_array_index (names, i);
       g_autofree char *directory = g_build_filename (folder, id, NULL);
-      g_autoptr (GError) problem = NULL;
-      VmmMachineRecord *record = read_record (directory, id, &problem);
+      VmmMachineRecord *record = take_folder (directory, id);
 
       if (record != NULL)
         g_ptr_array_add (records, record);
-      else
-        vmm_log_warning ("not a VM that this version knows; set aside, left as it is", "path",
-                         directory, "error", problem->message, NULL);
     }
 
   /* The oldest first: each takes its place at the end of the table. */
@@ -147,6 +167,18 @@ read_records (VmmService *self, LoadData *data, GError **error)
       g_ptr_array_add (data->queue, machine);
     }
   return TRUE;
+}
+
+/* A folder that was set aside keeps its address for the version that knows it. */
+static gboolean
+is_known_vm (const char *vm_id, gpointer user_data)
+{
+  VmmService *self = user_data;
+  g_autofree char *directory = g_build_filename (self->context->state_dir, "vms", vm_id, NULL);
+  struct stat info;
+
+  return g_hash_table_contains (self->entries, vm_id) || lstat (directory, &info) == 0
+         || errno != ENOENT;
 }
 
 /* The default network, autostart -------------------------------------------------------------- */
@@ -295,6 +327,7 @@ networks_loaded_cb (GObject *source, GAsyncResult *result, gpointer user_data)
       g_task_return_error (task, error);
       return;
     }
+  vmm_network_table_forget_strangers (VMM_NETWORK_TABLE (source), is_known_vm, self);
   recover_some (g_steal_pointer (&task));
 }
 
@@ -308,6 +341,7 @@ vmm_service_load_async (VmmService *self, GCancellable *cancellable, GAsyncReady
   g_task_set_source_tag (task, vmm_service_load_async);
   data->queue = g_ptr_array_new_with_free_func (g_object_unref);
   g_task_set_task_data (task, data, (GDestroyNotify) load_data_free);
+  vmm_file_remove_temporaries (self->context->state_dir);
   vmm_network_table_load_async (self->context->networks, cancellable, networks_loaded_cb, task);
 }
 

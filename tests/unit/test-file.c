@@ -378,7 +378,7 @@ remove_tree (const char *path, GCancellable *cancellable, GError **error)
   g_autoptr (GAsyncResult) result = NULL;
   TestAwait await = TEST_AWAIT_INIT;
 
-  vmm_file_remove_tree_async (path, cancellable, test_await_cb, &await);
+  vmm_file_remove_tree_async (path, NULL, cancellable, test_await_cb, &await);
   result = test_await (&await);
   return vmm_file_remove_tree_finish (result, error);
 }
@@ -418,6 +418,74 @@ test_remove_tree (Fixture *fixture, gconstpointer data)
   g_assert_true (remove_tree (inside_outside, NULL, &error));
   g_assert_no_error (error);
   g_assert_cmpuint (count_entries (outside), ==, 0);
+}
+
+/* The file that says whose folder it is goes when nothing else is left, and only then. */
+static void
+test_remove_tree_last (Fixture *fixture, gconstpointer data)
+{
+  g_autofree char *tree = g_build_filename (fixture->dir, "tree", NULL);
+  g_autofree char *last = g_build_filename (tree, "vm.json", NULL);
+  g_autofree char *other = g_build_filename (tree, "key", NULL);
+  g_autoptr (GString) deep = g_string_new (tree);
+
+  for (guint i = 0; i < 100; i++)
+    g_string_append (deep, "/d");
+  g_assert_true (vmm_file_make_directory (deep->str, 0700, NULL));
+  write_text (last, "x");
+  write_text (other, "x");
+  for (guint round = 0; round < 2; round++)
+    {
+      g_autoptr (GAsyncResult) result = NULL;
+      g_autoptr (GError) error = NULL;
+      TestAwait await = TEST_AWAIT_INIT;
+
+      vmm_file_remove_tree_async (tree, "vm.json", NULL, test_await_cb, &await);
+      result = test_await (&await);
+      if (round == 1)
+        {
+          g_assert_true (vmm_file_remove_tree_finish (result, &error));
+          break;
+        }
+      g_assert_false (vmm_file_remove_tree_finish (result, &error));
+      g_assert_error (error, G_IO_ERROR, G_IO_ERROR_FILENAME_TOO_LONG);
+      g_assert_false (g_file_test (other, G_FILE_TEST_EXISTS));
+      assert_content (last, "x");
+      /* Now it can. */
+      g_string_truncate (deep, strlen (tree) + strlen ("/d") * 50);
+      g_assert_true (remove_tree (deep->str, NULL, NULL));
+    }
+  g_assert_false (g_file_test (tree, G_FILE_TEST_EXISTS));
+}
+
+static void
+test_remove_temporaries (Fixture *fixture, gconstpointer data)
+{
+  static const char *const kept[] = { "vm.json", ".hidden", ".vm.json.0123456", ".vm.json.0123456g",
+                                      "vm.json.01234567", "..01234567", ".vm.json.0123456A" };
+  g_autofree char *temporary = g_build_filename (fixture->dir, ".vm.json.0123abcd", NULL);
+  g_autofree char *folder = g_build_filename (fixture->dir, ".x.01234567", NULL);
+  g_autofree char *link = g_build_filename (fixture->dir, ".y.01234567", NULL);
+  g_autofree char *outside = g_build_filename (fixture->dir, "link", NULL);
+  guint n_entries;
+
+  write_text (temporary, "x");
+  g_assert_true (vmm_file_make_directory (folder, 0700, NULL));
+  g_assert_cmpint (symlink (temporary, link), ==, 0);
+  g_assert_cmpint (symlink (fixture->dir, outside), ==, 0);
+  for (guint i = 0; i < G_N_ELEMENTS (kept); i++)
+    {
+      g_autofree char *path = g_build_filename (fixture->dir, kept[i], NULL);
+
+      write_text (path, "x");
+    }
+  n_entries = count_entries (fixture->dir);
+  vmm_file_remove_temporaries (outside);
+  g_assert_cmpuint (count_entries (fixture->dir), ==, n_entries);
+  vmm_file_remove_temporaries (fixture->dir);
+  g_assert_cmpuint (count_entries (fixture->dir), ==, n_entries - 1);
+  g_assert_false (g_file_test (temporary, G_FILE_TEST_EXISTS));
+  vmm_file_remove_temporaries (temporary);
 }
 
 /* Deeper than descriptors and stack are spent for; with enough room for the rest to go. */
@@ -473,6 +541,8 @@ main (int argc, char **argv)
   ADD ("copy", test_copy);
   ADD ("copy-sparse", test_copy_sparse);
   ADD ("remove-tree", test_remove_tree);
+  ADD ("remove-tree-last", test_remove_tree_last);
+  ADD ("remove-temporaries", test_remove_temporaries);
   ADD ("remove-deep-tree", test_remove_deep_tree);
   ADD ("make-directory", test_make_directory_modes);
   return g_test_run ();

@@ -334,6 +334,67 @@ test_garbage (Fixture *fixture, gconstpointer data)
   g_assert_cmpint (g_unlink (link), ==, 0);
 }
 
+static guint
+count_leases (ServiceFixture *service)
+{
+  return vmm_network_table_get_n_leases (
+      vmm_service_get_context (service->service)->networks, "default");
+}
+
+static gboolean
+is_stranger_forgotten (gpointer user_data)
+{
+  g_autofree char *text = NULL;
+
+  return g_file_get_contents (user_data, &text, NULL, NULL) && strstr (text, "0000000d") == NULL;
+}
+
+/* What a daemon leaves that is killed between two steps, or could not write: none of it stays. */
+static void
+test_leftovers (Fixture *fixture, gconstpointer data)
+{
+  ServiceFixture *service = fixture->service;
+  g_autofree char *id = NULL;
+  g_autofree char *networks = g_build_filename (service->state_dir, "networks.json", NULL);
+  g_autofree char *never = path_of (service, "0000000a", NULL);
+  g_autofree char *emptied = path_of (service, "0000000b", NULL);
+  g_autofree char *stranger = g_build_filename (service->state_dir, "vms", "mine", NULL);
+  g_autofree char *temporary = NULL;
+  g_autofree char *text = NULL;
+
+  service_fixture_start_well (service);
+  id = service_fixture_create_vm (service, "web", "ready");
+  service_fixture_close (service, FALSE);
+  service_fixture_write (service, ".networks.json.0123abcd", "[");
+  service_fixture_write (service, "vms/0000000a/.vm.json.0123abcd", "{");
+  service_fixture_write (service, "vms/0000000c/vm.json", "{}");
+  temporary = path_of (service, id, ".report.json.0123abcd");
+  g_assert_true (g_file_set_contents (temporary, "x", -1, NULL));
+  g_assert_cmpint (g_mkdir (emptied, 0700), ==, 0);
+  g_assert_cmpint (g_mkdir (stranger, 0700), ==, 0);
+  text = g_strdup_printf ("[{\"spec\": {\"name\": \"default\", \"cidr\": \"192.168.127.0/24\", "
+                          "\"enableIMDS\": true}, \"leases\": {\"%s\": \"192.168.127.2\", "
+                          "\"0000000c\": \"192.168.127.3\", \"0000000d\": \"192.168.127.4\"}}]",
+                          id);
+  g_assert_true (g_file_set_contents (networks, text, -1, NULL));
+
+  service_fixture_start_well (service);
+  g_assert_cmpuint (count_vms (service), ==, 1);
+  g_assert_false (g_file_test (never, G_FILE_TEST_EXISTS));
+  g_assert_false (g_file_test (emptied, G_FILE_TEST_EXISTS));
+  g_assert_false (g_file_test (temporary, G_FILE_TEST_EXISTS));
+  g_assert_true (g_file_test (stranger, G_FILE_TEST_EXISTS));
+  g_free (temporary);
+  temporary = g_build_filename (service->state_dir, ".networks.json.0123abcd", NULL);
+  g_assert_false (g_file_test (temporary, G_FILE_TEST_EXISTS));
+  /* Its own, and that of a record which another version may know. */
+  g_assert_cmpuint (count_leases (service), ==, 2);
+  test_await_condition (is_stranger_forgotten, networks);
+  g_clear_pointer (&text, g_free);
+  g_assert_true (g_file_get_contents (networks, &text, NULL, NULL));
+  g_assert_nonnull (strstr (text, "0000000c"));
+}
+
 static void
 test_networks_broken (Fixture *fixture, gconstpointer data)
 {
@@ -641,6 +702,7 @@ main (int argc, char **argv)
   ADD ("each-state", NULL, test_each_state);
   ADD ("killed", NULL, test_killed);
   ADD ("garbage", NULL, test_garbage);
+  ADD ("leftovers", NULL, test_leftovers);
   ADD ("networks-broken", NULL, test_networks_broken);
   ADD ("forwards-restored", NULL, test_forwards_restored);
   ADD ("forward-tried-again", NULL, test_forward_tried_again);

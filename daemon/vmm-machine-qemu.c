@@ -15,11 +15,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "vmm-child-start.h"
 #include "vmm-file.h"
 #include "vmm-log.h"
 #include "vmm-machine-private.h"
 #include "vmm-qemu-args.h"
-#include "vmm-tpm.h"
 
 #define MAX_CID_RETRIES 16
 #define UNDO_GRACE_MS 5000

@@ -13,7 +13,5 @@ void vmm_tpm_start_async (VmmLauncher *launcher, const char *vm_id, const char *
                           GCancellable *cancellable, GAsyncReadyCallback callback,
                           gpointer user_data);
 VmmProcess *vmm_tpm_start_finish (GAsyncResult *result, GError **error);
-/* "<vm id>-tpm" and friends: the id a launcher knows a VM's process by. */
-char *vmm_process_id_for_vm (const char *vm_id, const char *role);
 
 G_END_DECLS

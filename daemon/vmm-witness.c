@@ -13,23 +13,20 @@
 
 #include "vmm-witness.h"
 
-#include <errno.h>
-#include <glib/gstdio.h>
 #include <string.h>
 
 #include "interfaces/vmm-error.h"
-#include "vmm-child-socket.h"
-#include "vmm-file.h"
+#include "vmm-child-start.h"
 #include "vmm-json.h"
 #include "vmm-line-channel.h"
 #include "vmm-source.h"
-#include "vmm-tpm.h"
 
 #define PROTOCOL_VERSION 1
 #define LINE_MAX_SIZE (64 * 1024)
 #define ATTEMPT_MS 1000
 #define LIMIT_MS 5000
 #define SOCKET_NAME "monitor.sock"
+#define LOG_NAME "monitor.log"
 
 struct _VmmWitness
 {
@@ -172,13 +169,12 @@ handshake_finish (GAsyncResult *result, GError **error)
   return g_task_propagate_pointer (G_TASK (result), error);
 }
 
-static void
-dial (const char *socket_path, const char *log_path, VmmProcess *process,
-      GCancellable *cancellable, GAsyncReadyCallback callback, GTask *task)
+/* How to reach the monitor in a folder; the texts are the ones for one that was just started. */
+static VmmChildSocket
+describe_socket (const char *socket_path, const char *log_path)
 {
-  const VmmChildSocket config = {
+  const VmmChildSocket socket = {
     .socket_path = socket_path,
-    .process = process,
     .log_path = log_path,
     .exited_text = "vmm-monitor exited before its socket answered",
     .limit_format = "vmm-monitor at %s did not answer within 5s (%s): %s",
@@ -188,178 +184,51 @@ dial (const char *socket_path, const char *log_path, VmmProcess *process,
     .finish = handshake_finish,
   };
 
-  vmm_child_socket_dial_async (&config, cancellable, callback, task);
+  return socket;
 }
 
 /* Starting. */
 
-typedef struct
-{
-  VmmLauncher *launcher;
-  char *vm_id;
-  char *directory;
-  char *socket_path;
-  char *log_path;
-  guint32 cid;
-  guint32 notify_port;
-  VmmProcess *process;
-  GError *error; /* while the process is being stopped */
-} Start;
-
-static void
-start_free (gpointer data)
-{
-  Start *start = data;
-
-  g_object_unref (start->launcher);
-  g_free (start->vm_id);
-  g_free (start->directory);
-  g_free (start->socket_path);
-  g_free (start->log_path);
-  g_clear_object (&start->process);
-  g_clear_error (&start->error);
-  g_free (start);
-}
-
-static void
-stopped_cb (GObject *source, GAsyncResult *result, gpointer user_data)
-{
-  g_autoptr (GTask) task = user_data;
-  Start *start = g_task_get_task_data (task);
-  g_autoptr (GError) ignored = NULL; /* the first failure is the one to report */
-
-  vmm_process_stop_finish (VMM_PROCESS (source), result, &ignored);
-  g_task_return_error (task, g_steal_pointer (&start->error));
-}
-
-static void
-answered_cb (GObject *source, GAsyncResult *result, gpointer user_data)
-{
-  g_autoptr (GTask) task = user_data;
-  Start *start = g_task_get_task_data (task);
-  g_autoptr (GObject) witness = vmm_child_socket_dial_finish (result, &start->error);
-
-  if (witness != NULL)
-    {
-      vmm_witness_close (VMM_WITNESS (witness));
-      g_task_return_pointer (task, g_steal_pointer (&start->process), g_object_unref);
-      return;
-    }
-  if (start->error->domain == G_IO_ERROR)
-    g_prefix_error (&start->error, "vmm-monitor: ");
-  vmm_process_stop_async (start->process, 0, NULL, stopped_cb, g_steal_pointer (&task));
-}
-
-static void
-started_cb (GObject *source, GAsyncResult *result, gpointer user_data)
-{
-  g_autoptr (GTask) task = user_data;
-  Start *start = g_task_get_task_data (task);
-  GError *error = NULL;
-
-  start->process = vmm_launcher_start_finish (start->launcher, result, &error);
-  if (start->process == NULL)
-    {
-      g_task_return_error (task, error);
-      return;
-    }
-  dial (start->socket_path, start->log_path, start->process, g_task_get_cancellable (task),
-        answered_cb, g_object_ref (task));
-}
-
 static VmmProcessSpec *
-build_spec (const Start *start)
+build_spec (const VmmWitnessConfig *config, const char *log_path)
 {
-  g_autofree char *id = vmm_process_id_for_vm (start->vm_id, "monitor");
-  g_autofree char *cid = g_strdup_printf ("%u", start->cid);
-  g_autofree char *port = g_strdup_printf ("%u", start->notify_port);
-  const char *const argv[] = { "vmm-monitor", "--directory",   start->directory, "--cid",
-                               cid,           "--notify-port", port,             NULL };
+  g_autofree char *id = vmm_process_id_for_vm (config->vm_id, "monitor");
+  g_autofree char *cid = g_strdup_printf ("%u", config->cid);
+  g_autofree char *port = g_strdup_printf ("%u", config->notify_port);
+  const char *const argv[] = { "vmm-monitor", "--directory",   config->directory, "--cid",
+                               cid,           "--notify-port", port,              NULL };
   VmmProcessSpec *spec = vmm_process_spec_new (id, argv);
 
-  vmm_process_spec_set_owner (spec, start->vm_id, "monitor");
-  vmm_process_spec_set_log (spec, start->log_path);
-  vmm_process_spec_add_writable_path (spec, start->directory);
+  vmm_process_spec_set_owner (spec, config->vm_id, "monitor");
+  vmm_process_spec_set_log (spec, log_path);
+  vmm_process_spec_add_writable_path (spec, config->directory);
   return spec;
 }
 
-static void
-prepared_cb (GObject *source, GAsyncResult *result, gpointer user_data)
-{
-  g_autoptr (GTask) task = user_data;
-  Start *start = g_task_get_task_data (task);
-  g_autoptr (VmmProcessSpec) spec = NULL;
-  GError *error = NULL;
-
-  if (!g_task_propagate_boolean (G_TASK (result), &error))
-    {
-      g_task_return_error (task, error);
-      return;
-    }
-  spec = build_spec (start);
-  vmm_launcher_start_async (start->launcher, spec, g_task_get_cancellable (task), started_cb,
-                            g_object_ref (task));
-}
-
-/* A socket of an earlier monitor must not be taken for this one's; in a worker. */
-static void
-prepare_thread (GTask *task, gpointer source, gpointer data, GCancellable *cancellable)
-{
-  const char *socket_path = data;
-
-  if (g_unlink (socket_path) != 0 && errno != ENOENT)
-    g_task_return_error (task, vmm_error_new (VMM_ERROR_INTERNAL, "remove %s: %s", socket_path,
-                                              g_strerror (errno)));
-  else
-    g_task_return_boolean (task, TRUE);
-}
-
-static Start *
-start_new (VmmLauncher *launcher, const VmmWitnessConfig *config)
-{
-  Start *start = g_new0 (Start, 1);
-
-  start->launcher = g_object_ref (launcher);
-  start->vm_id = g_strdup (config->vm_id);
-  start->directory = g_strdup (config->directory);
-  start->socket_path = g_build_filename (config->directory, SOCKET_NAME, NULL);
-  start->log_path = g_build_filename (config->directory, "monitor.log", NULL);
-  start->cid = config->cid;
-  start->notify_port = config->notify_port;
-  return start;
-}
-
+/* The one that has answered is let go: who wants the journal connects and says from where on. */
 void
 vmm_witness_start_async (VmmLauncher *launcher, const VmmWitnessConfig *config,
                          GCancellable *cancellable, GAsyncReadyCallback callback,
                          gpointer user_data)
 {
-  g_autoptr (GTask) task = g_task_new (NULL, cancellable, callback, user_data);
-  g_autoptr (GTask) preparation = NULL;
-  Start *start = start_new (launcher, config);
+  g_autofree char *socket_path = g_build_filename (config->directory, SOCKET_NAME, NULL);
+  g_autofree char *log_path = g_build_filename (config->directory, LOG_NAME, NULL);
+  g_autoptr (VmmProcessSpec) spec = build_spec (config, log_path);
+  const VmmChildStart start = {
+    .spec = spec,
+    .program = "vmm-monitor",
+    .socket_name = "monitor",
+    .directory = config->directory,
+    .socket = describe_socket (socket_path, log_path),
+  };
 
-  g_task_set_source_tag (task, vmm_witness_start_async);
-  g_task_set_task_data (task, start, start_free);
-  g_task_set_check_cancellable (task, FALSE); /* a process that runs is never lost */
-  if (strlen (start->socket_path) > VMM_SOCKET_PATH_MAX)
-    {
-      g_task_return_error (task, vmm_error_new (VMM_ERROR_INVALID_REQUEST,
-                                                "monitor socket path exceeds %d bytes; use a "
-                                                "shorter state dir",
-                                                VMM_SOCKET_PATH_MAX));
-      return;
-    }
-  preparation = g_task_new (NULL, NULL, prepared_cb, g_object_ref (task));
-  g_task_set_task_data (preparation, g_strdup (start->socket_path), g_free);
-  g_task_run_in_thread (preparation, prepare_thread);
+  vmm_child_start_async (launcher, &start, cancellable, callback, user_data);
 }
 
 VmmProcess *
 vmm_witness_start_finish (GAsyncResult *result, GError **error)
 {
-  g_return_val_if_fail (g_async_result_is_tagged (result, vmm_witness_start_async), NULL);
-
-  return g_task_propagate_pointer (G_TASK (result), error);
+  return vmm_child_start_finish (result, error);
 }
 
 /* Connecting. */
@@ -392,12 +261,13 @@ vmm_witness_connect_async (const char *directory, guint64 read_from, GCancellabl
 {
   g_autoptr (GTask) task = g_task_new (NULL, cancellable, callback, user_data);
   g_autofree char *socket_path = g_build_filename (directory, SOCKET_NAME, NULL);
-  g_autofree char *log_path = g_build_filename (directory, "monitor.log", NULL);
+  g_autofree char *log_path = g_build_filename (directory, LOG_NAME, NULL);
+  const VmmChildSocket socket = describe_socket (socket_path, log_path);
 
   g_task_set_source_tag (task, vmm_witness_connect_async);
   g_task_set_check_cancellable (task, FALSE);
   g_task_set_task_data (task, g_memdup2 (&read_from, sizeof read_from), g_free);
-  dial (socket_path, log_path, NULL, cancellable, connected_cb, g_object_ref (task));
+  vmm_child_socket_dial_async (&socket, cancellable, connected_cb, g_steal_pointer (&task));
 }
 
 VmmWitness *

@@ -36,7 +36,7 @@ LAYERS = [
             "vmm-network",
             "vmm-sequence",
             "vmm-qemu",
-            "vmm-child-socket",
+            "vmm-child",
             "vmm-qmp",
             "vmm-tpm",
             "vmm-witness",

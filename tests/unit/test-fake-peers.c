@@ -6,8 +6,8 @@
 #include "fake-backends.h"
 #include "fake-peers.h"
 #include "test-await.h"
+#include "vmm-child-start.h"
 #include "vmm-qmp.h"
-#include "vmm-tpm.h"
 #include "vmm-witness.h"
 
 #define MANY 1000

@@ -8,6 +8,7 @@
 #include "interfaces/vmm-error.h"
 #include "scripted-peer.h"
 #include "test-await.h"
+#include "vmm-child-start.h"
 #include "vmm-tpm.h"
 
 #define VM "1a2b3c4d"

@@ -200,10 +200,10 @@ static void
 test_start_long_path (Fixture *fixture, gconstpointer data)
 {
   g_autofree char *name = g_strnfill (100, 'a');
+  g_autofree char *directory = g_build_filename (fixture->directory, name, NULL);
+  const VmmWitnessConfig config = { VM, directory, 3, 4 };
   g_autoptr (GError) error = NULL;
   TestAwait await = TEST_AWAIT_INIT;
-
-  const VmmWitnessConfig config = { VM, name, 3, 4 };
 
   vmm_witness_start_async (fixture->launcher, &config, NULL, test_await_cb, &await);
   g_assert_null (start_end (&await, &error));

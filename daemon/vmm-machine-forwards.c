@@ -10,23 +10,19 @@
 #include "vmm-log.h"
 #include "vmm-machine-private.h"
 
-static guint
-find_forward (VmmMachine *self, const char *id, gboolean *found)
+VmmForward *
+vmm_machine_find_forward (VmmMachine *self, const char *id)
 {
   GPtrArray *forwards = self->record->forwards;
 
-  *found = FALSE;
   for (guint i = 0; i < forwards->len; i++)
     {
-      const VmmForward *forward = g_ptr_array_index (forwards, i);
+      VmmForward *forward = g_ptr_array_index (forwards, i);
 
       if (g_strcmp0 (forward->id, id) == 0)
-        {
-          *found = TRUE;
-          return i;
-        }
+        return forward;
     }
-  return 0;
+  return NULL;
 }
 
 static void
@@ -35,17 +31,14 @@ added_cb (GObject *source, GAsyncResult *result, gpointer user_data)
   g_autoptr (GTask) task = user_data;
   VmmMachine *self = VMM_MACHINE (source);
   GError *error = NULL;
-  gboolean found;
-  guint index;
 
   if (vmm_machine_save_finish (self, result, &error))
     {
       g_task_return_boolean (task, TRUE);
       return;
     }
-  index = find_forward (self, g_task_get_task_data (task), &found);
-  if (found)
-    g_ptr_array_remove_index (self->record->forwards, index);
+  g_ptr_array_remove (self->record->forwards,
+                      vmm_machine_find_forward (self, g_task_get_task_data (task)));
   vmm_machine_save (self);
   g_task_return_error (task, error);
 }
@@ -94,20 +87,19 @@ vmm_machine_remove_forward_async (VmmMachine *self, const char *forward_id,
                                   GAsyncReadyCallback callback, gpointer user_data)
 {
   g_autoptr (GTask) task = g_task_new (self, NULL, callback, user_data);
-  gboolean found;
-  guint index;
+  VmmForward *forward;
 
   g_return_if_fail (VMM_IS_MACHINE (self));
 
   g_task_set_source_tag (task, vmm_machine_remove_forward_async);
-  index = find_forward (self, forward_id, &found);
-  if (!found)
+  forward = vmm_machine_find_forward (self, forward_id);
+  if (forward == NULL)
     {
-      g_task_return_new_error (task, VMM_ERROR, VMM_ERROR_NOT_FOUND,
-                               "not found: forward \"%s\" of vm %s", forward_id, self->record->id);
+      g_task_return_error (task, vmm_error_new (VMM_ERROR_NOT_FOUND, "forward \"%s\" of vm %s",
+                                                forward_id, self->record->id));
       return;
     }
-  g_ptr_array_remove_index (self->record->forwards, index);
+  g_ptr_array_remove (self->record->forwards, forward);
   vmm_machine_save_async (self, removed_cb, g_steal_pointer (&task));
 }
 

@@ -67,7 +67,8 @@ void vmm_machine_close_async (VmmMachine *self, gboolean detach, GAsyncReadyCall
                               gpointer user_data);
 gboolean vmm_machine_close_finish (VmmMachine *self, GAsyncResult *result, GError **error);
 
-/* Forwards are part of the record. */
+/* Forwards are part of the record. NULL for none of that id. */
+VmmForward *vmm_machine_find_forward (VmmMachine *self, const char *id);
 void vmm_machine_add_forward_async (VmmMachine *self, VmmForward *forward,
                                     GAsyncReadyCallback callback, gpointer user_data);
 gboolean vmm_machine_add_forward_finish (VmmMachine *self, GAsyncResult *result, GError **error);

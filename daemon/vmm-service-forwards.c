@@ -58,21 +58,6 @@ forward_to_json (VmmMachine *machine, const VmmForward *forward)
   return object;
 }
 
-static VmmForward *
-find_forward (VmmMachine *machine, const char *id)
-{
-  GPtrArray *forwards = vmm_machine_get_record (machine)->forwards;
-
-  for (guint i = 0; i < forwards->len; i++)
-    {
-      VmmForward *forward = g_ptr_array_index (forwards, i);
-
-      if (g_str_equal (forward->id, id))
-        return forward;
-    }
-  return NULL;
-}
-
 static VmmNetwork *
 find_network (VmmService *self, VmmMachine *machine, GError **error)
 {
@@ -365,7 +350,7 @@ vmm_service_close_forward_async (VmmService *self, VmmCall *call, GAsyncReadyCal
   machine = vmm_service_lookup_argument (self, call, &error);
   if (machine != NULL && vmm_service_get_string (call, "forward", "", &id, &error))
     {
-      forward = find_forward (machine, id);
+      forward = vmm_machine_find_forward (machine, id);
       if (forward == NULL)
         vmm_set_error (&error, VMM_ERROR_NOT_FOUND, "forward \"%s\" of vm %s", id,
                        vmm_machine_get_id (machine));

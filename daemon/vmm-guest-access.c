@@ -111,18 +111,6 @@ dialed_cb (GObject *source, GAsyncResult *result, gpointer user_data)
   g_task_return_error (task, error);
 }
 
-static VmmNetwork *
-find_network (VmmMachine *machine, GError **error)
-{
-  const VmmMachineRecord *record = vmm_machine_get_record (machine);
-  VmmNetworkTable *networks = vmm_machine_get_context (machine)->networks;
-  VmmNetwork *network = vmm_network_table_get_network (networks, record->network);
-
-  if (network == NULL)
-    vmm_set_error (error, VMM_ERROR_CONFLICT, "network \"%s\" is down", record->network);
-  return network;
-}
-
 void
 vmm_guest_exec_async (VmmMachine *machine, const char *const *command, GCancellable *cancellable,
                       GAsyncReadyCallback callback, gpointer user_data)
@@ -140,7 +128,7 @@ vmm_guest_exec_async (VmmMachine *machine, const char *const *command, GCancella
     vmm_set_error (&error, VMM_ERROR_CONFLICT, "vm %s has no address (%s)", record->id,
                    vmm_machine_state_to_nick (record->state));
   else
-    network = find_network (machine, &error);
+    network = vmm_machine_get_network (machine, &error);
   if (network == NULL)
     {
       g_task_return_error (task, error);

@@ -131,8 +131,7 @@ static void
 close_next (GTask *task)
 {
   VmmMachine *self = g_task_get_source_object (task);
-  VmmNetwork *network
-      = vmm_network_table_get_network (self->context->networks, self->record->network);
+  VmmNetwork *network = vmm_machine_get_network (self, NULL);
   GPtrArray *forwards = self->record->forwards;
   g_autofree char *id = NULL;
 

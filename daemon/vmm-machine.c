@@ -452,6 +452,23 @@ vmm_machine_get_volume (VmmMachine *self)
   return self->volume;
 }
 
+VmmNetwork *
+vmm_machine_get_network (VmmMachine *self, GError **error)
+{
+  VmmNetworkTable *networks = self->context->networks;
+  const char *name = self->record->network;
+  VmmNetwork *network = vmm_network_table_get_network (networks, name);
+  const char *reason;
+
+  if (network == NULL)
+    {
+      reason = vmm_network_table_get_error (networks, name);
+      vmm_set_error (error, VMM_ERROR_CONFLICT, "network \"%s\" is down%s%s", name,
+                     reason != NULL ? ": " : "", reason != NULL ? reason : "");
+    }
+  return network;
+}
+
 JsonNode *
 vmm_machine_to_json (VmmMachine *self)
 {

@@ -31,6 +31,8 @@ char *vmm_machine_dup_path (VmmMachine *self, const char *name);
 /* The running process of a role, or NULL. */
 VmmProcess *vmm_machine_get_process (VmmMachine *self, VmmProcessRole role);
 VmmVolume *vmm_machine_get_volume (VmmMachine *self);
+/* Its network while that is up; otherwise NULL and VMM_ERROR_CONFLICT, which says why. */
+VmmNetwork *vmm_machine_get_network (VmmMachine *self, GError **error);
 JsonNode *vmm_machine_to_json (VmmMachine *self);
 
 /* Everything that happens to a VM comes through here. detail is what the event says (an error text,

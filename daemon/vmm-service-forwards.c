@@ -58,22 +58,6 @@ forward_to_json (VmmMachine *machine, const VmmForward *forward)
   return object;
 }
 
-static VmmNetwork *
-find_network (VmmService *self, VmmMachine *machine, GError **error)
-{
-  const char *name = vmm_machine_get_record (machine)->network;
-  VmmNetwork *network = vmm_network_table_get_network (self->context->networks, name);
-
-  if (network == NULL)
-    {
-      const char *reason = vmm_network_table_get_error (self->context->networks, name);
-
-      vmm_set_error (error, VMM_ERROR_CONFLICT, "network \"%s\" is down%s%s", name,
-                     reason != NULL ? ": " : "", reason != NULL ? reason : "");
-    }
-  return network;
-}
-
 static void
 start_forward (VmmNetwork *network, VmmMachine *machine, const VmmForward *forward,
                GAsyncReadyCallback callback, gpointer user_data)
@@ -258,7 +242,7 @@ vmm_service_forward_port_async (VmmService *self, VmmCall *call, GAsyncReadyCall
       return;
     }
   g_set_object (&data->machine, machine);
-  g_set_object (&data->network, find_network (self, machine, &error));
+  g_set_object (&data->network, vmm_machine_get_network (machine, &error));
   if (data->network == NULL)
     {
       g_task_return_error (task, error);
@@ -365,7 +349,7 @@ vmm_service_close_forward_async (VmmService *self, VmmCall *call, GAsyncReadyCal
   data->service = g_object_ref (self);
   data->machine = g_object_ref (machine);
   data->forward = vmm_forward_copy (forward);
-  g_set_object (&data->network, find_network (self, machine, NULL));
+  g_set_object (&data->network, vmm_machine_get_network (machine, NULL));
   g_task_set_task_data (task, data, (GDestroyNotify) forward_data_free);
   if (data->network != NULL)
     vmm_network_unforward_async (data->network, data->forward->id, NULL, unforwarded_cb,
@@ -402,7 +386,7 @@ vmm_service_restore_forwards (VmmService *self, VmmMachine *machine)
   if (forwards->len == 0 || self->context->closing || !check_machine (machine, NULL))
     return;
   /* A network that is down says so when it comes up. */
-  network = find_network (self, machine, NULL);
+  network = vmm_machine_get_network (machine, NULL);
   for (guint i = 0; network != NULL && i < forwards->len; i++)
     {
       const VmmForward *forward = g_ptr_array_index (forwards, i);

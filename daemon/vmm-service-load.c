@@ -207,16 +207,17 @@ autostart (VmmService *self)
     }
 }
 
+/* Takes the task. */
 static void
 load_done (GTask *task)
 {
-  g_autoptr (GTask) owned = task;
   VmmService *self = g_task_get_source_object (task);
   g_autofree char *n_vms = g_strdup_printf ("%u", self->machines->len);
 
   autostart (self);
   vmm_log_info ("state loaded", "vms", n_vms, NULL);
   g_task_return_boolean (task, TRUE);
+  g_object_unref (task);
 }
 
 static void

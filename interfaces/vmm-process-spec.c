@@ -62,7 +62,7 @@ named_fd_clear (gpointer data)
 
 /**
  * vmm_process_spec_new:
- * @id: the process's id, unique on this host and daemon, such as `vm-1a2b3c4d-qemu`
+ * @id: the process's id, unique on this host and daemon, such as `1a2b3c4d-qemu`
  * @argv: (array zero-terminated=1): the program, looked up on `PATH` when it has no slash, and its
  *   arguments
  *

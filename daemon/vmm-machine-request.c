@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "vmm-json.h"
+#include "vmm-log.h"
 #include "vmm-network-plan.h"
 
 #define CPUS_DEFAULT 2
@@ -22,6 +23,7 @@
 #define DISK_DEFAULT_GIB 20
 #define DISK_MAX_GIB 4096
 #define NETWORK_DEFAULT "default"
+#define SHOWN_KEY_MAX 64
 
 /* The arguments as they came. Strings are borrowed from them. */
 typedef struct
@@ -101,13 +103,14 @@ check_metadata (JsonObject *metadata, GStrvBuilder *problems)
     {
       const char *key = l->data;
       JsonNode *value = json_object_get_member (metadata, key);
+      g_autofree char *shown = vmm_log_escape (key, SHOWN_KEY_MAX);
       g_autofree char *problem = NULL;
 
       if (key[0] == '\0' || strpbrk (key, "/ \t\n") != NULL)
         problem = g_strdup_printf (
-            "metadata key \"%s\" must not be empty or contain slashes or spaces", key);
+            "metadata key \"%s\" must not be empty or contain slashes or spaces", shown);
       else if (!JSON_NODE_HOLDS_VALUE (value) || json_node_get_value_type (value) != G_TYPE_STRING)
-        problem = g_strdup_printf ("metadata value of \"%s\" must be a string", key);
+        problem = g_strdup_printf ("metadata value of \"%s\" must be a string", shown);
       if (problem != NULL)
         g_strv_builder_add (problems, problem);
     }

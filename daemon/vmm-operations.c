@@ -20,6 +20,8 @@
 
 /* Routes have at most four segments. */
 #define MAX_SEGMENTS 8
+/* What a caller sent comes back to him in messages; the tail of a console is shorter. */
+#define MAX_MESSAGE (256 * 1024)
 
 typedef struct
 {
@@ -197,6 +199,18 @@ log_outcome (const VmmOperation *operation, VmmCall *call, const GError *error)
                    error->message, "caller", subject, NULL);
 }
 
+static void
+shorten (GError *error)
+{
+  g_autofree char *text = NULL;
+
+  if (error == NULL || strlen (error->message) <= MAX_MESSAGE)
+    return;
+  text = g_steal_pointer (&error->message);
+  *g_utf8_find_prev_char (text, text + MAX_MESSAGE) = '\0';
+  error->message = g_strconcat (text, "...", NULL);
+}
+
 /* Answers once; takes the result and the error. */
 static void
 answer (GTask *task, JsonNode *result, GError *error)
@@ -210,6 +224,7 @@ answer (GTask *task, JsonNode *result, GError *error)
   waiting->answered = TRUE;
   vmm_source_clear (&waiting->cancelled);
   vmm_error_normalize (&local);
+  shorten (local);
   log_outcome (waiting->operation, waiting->call, local);
   if (local != NULL)
     g_task_return_error (task, g_steal_pointer (&local));

@@ -164,6 +164,17 @@ def test_bodies():
         assert daemon.process.poll() is None
 
 
+def test_echoes():
+    """What is wrong is shown, not sent back whole: one character may become six."""
+    with serve() as daemon:
+        for body in ({"name": "a", "image": "<" * 4000000}, {"name": "a", "network": "<" * 4000000},
+                     {"name": "a", "metadata": {"/" * 4000000: ""}}):
+            answer = daemon.api("POST", "/vms", body)
+            refused(answer, 400, "invalid_request", "invalid request: ")
+            assert len(answer.body) < 2000000, len(answer.body)
+        refused(daemon.api("POST", "/networks", {"name": "<" * 4000000, "cidr": "10.0.0.0/24"}), 400, "invalid_request", "")
+
+
 def test_large_bodies():
     large = b" " * (8 * 1024 * 1024 + 1)
     with serve() as daemon:

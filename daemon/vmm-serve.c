@@ -104,7 +104,10 @@ stop (Daemon *daemon)
   if (daemon->loading)
     g_cancellable_cancel (daemon->cancellable);
   else
-    vmm_http_close_async (daemon->http, REQUESTS_LIMIT_MS, http_closed_cb, daemon);
+    {
+      vmm_service_end_waits (daemon->service);
+      vmm_http_close_async (daemon->http, REQUESTS_LIMIT_MS, http_closed_cb, daemon);
+    }
 }
 
 static gboolean

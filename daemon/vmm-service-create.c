@@ -31,6 +31,7 @@ typedef struct
   VmmCall *call;
   VmmMachine *machine;
   VmmMilestone wait_for;
+  GCancellable *waiting; /* of the wait alone: the caller left, or the daemon ends */
   VmmProgressWatch *watch;
 } CreateData;
 
@@ -38,6 +39,7 @@ static void
 create_data_free (CreateData *data)
 {
   g_clear_pointer (&data->watch, vmm_progress_watch_free);
+  g_clear_object (&data->waiting);
   g_object_unref (data->machine);
   g_object_unref (data->call);
   g_free (data);
@@ -243,12 +245,38 @@ waited_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 {
   g_autoptr (GTask) task = user_data;
   CreateData *data = g_task_get_task_data (task);
+  VmmService *self = g_task_get_source_object (task);
   GError *error = NULL;
 
   g_clear_pointer (&data->watch, vmm_progress_watch_free);
-  if (!vmm_waiter_wait_finish (data->machine, result, &error) && !is_cancelled (error))
+  if (!vmm_waiter_wait_finish (data->machine, result, &error) && is_cancelled (error)
+      && g_cancellable_is_cancelled (self->ending))
+    {
+      g_clear_error (&error);
+      vmm_set_error (&error, VMM_ERROR_CONFLICT, "vm-manager is shutting down");
+    }
+  if (error != NULL && !is_cancelled (error))
     add_machine_to_error (error, data->machine);
   vmm_service_return_machine (task, data->machine, error);
+}
+
+static void
+follow (GCancellable *leader, GCancellable *follower)
+{
+  if (leader == NULL)
+    return;
+  g_signal_connect_object (leader, "cancelled", G_CALLBACK (g_cancellable_cancel), follower,
+                           G_CONNECT_SWAPPED);
+  if (g_cancellable_is_cancelled (leader))
+    g_cancellable_cancel (follower);
+}
+
+void
+vmm_service_end_waits (VmmService *self)
+{
+  g_return_if_fail (VMM_IS_SERVICE (self));
+
+  g_cancellable_cancel (self->ending);
 }
 
 static void
@@ -256,7 +284,7 @@ launched_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 {
   g_autoptr (GTask) task = user_data;
   CreateData *data = g_task_get_task_data (task);
-  GCancellable *cancellable = g_task_get_cancellable (task);
+  VmmService *self = g_task_get_source_object (task);
   GError *error = NULL;
 
   if (!vmm_machine_create_finish (VMM_MACHINE (source), result, &error))
@@ -269,7 +297,10 @@ launched_cb (GObject *source, GAsyncResult *result, gpointer user_data)
       vmm_service_return_machine (task, data->machine, NULL);
       return;
     }
-  vmm_waiter_wait_async (data->machine, data->wait_for, cancellable, waited_cb,
+  data->waiting = g_cancellable_new ();
+  follow (g_task_get_cancellable (task), data->waiting);
+  follow (self->ending, data->waiting);
+  vmm_waiter_wait_async (data->machine, data->wait_for, data->waiting, waited_cb,
                          g_steal_pointer (&task));
 }
 

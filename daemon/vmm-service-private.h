@@ -18,6 +18,7 @@ struct _VmmService
   JsonNode *list;         /* what list_vms answers; NULL when something changed since */
   GHashTable *host_ports; /* set of "tcp/8080": being taken by a forward_port in flight */
   GHashTable *forwards;   /* set of ids of forwards that are listened for, or are about to be */
+  GCancellable *ending;   /* cancelled when nobody is to wait for a VM any more */
   gboolean closed;
 };
 

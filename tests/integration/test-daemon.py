@@ -490,11 +490,12 @@ def test_stop_while_waiting():
     with serve(env={"VMM_FAKE": "ready-ms=never"}) as daemon:
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(daemon.api, "POST", "/vms", {"name": "a", "require_attestation": False})
-            eventually(lambda: daemon.vms(), "the VM does not come")
+            eventually(lambda: [vm for vm in daemon.vms() if vm["state"] == "booting"], "the VM does not come")
+            vm = daemon.vms()[0]["id"]
             idle = daemon.connect()
             daemon.process.send_signal(signal.SIGTERM)
             answer = waiting.result(DEADLINE)
-            assert answer.status in (409, 500), answer
+            refused(answer, 409, "conflict", f"conflict: vm-manager is shutting down; vm {vm} is ")
             assert read_all(idle) == b""
             idle.close()
             assert daemon.process.wait(DEADLINE) == 0

@@ -491,6 +491,31 @@ test_create_progress (Fixture *fixture, gconstpointer data)
   g_free (progress.message);
 }
 
+/* The message is the only way to find the VM. */
+static void
+test_create_while_ending (Fixture *fixture, gconstpointer data)
+{
+  ServiceFixture *service = fixture->service;
+  g_autoptr (VmmCall) call = make_create_call (NULL);
+  g_autoptr (GAsyncResult) result = NULL;
+  g_autoptr (GError) error = NULL;
+  g_autofree char *expected = NULL;
+  TestAwait await = TEST_AWAIT_INIT;
+  const char *id;
+
+  vmm_service_create_vm_async (service->service, call, test_await_cb, &await);
+  id = vmm_machine_get_id (g_ptr_array_index (vmm_service_get_machines (service->service), 0));
+  service_fixture_await_state (service, id, VMM_MACHINE_INSTALLING);
+  vmm_service_end_waits (service->service);
+  result = test_await (&await);
+  g_assert_null (vmm_service_create_vm_finish (service->service, result, &error));
+  g_assert_error (error, VMM_ERROR, VMM_ERROR_CONFLICT);
+  expected = g_strdup_printf ("conflict: vm-manager is shutting down; vm %s is installing (follow it "
+                              "with get_vm %s, delete it with delete_vm)",
+                              id, id);
+  g_assert_cmpstr (error->message, ==, expected);
+}
+
 /* Who leaves ends his waiting; the VM comes up all the same. */
 static void
 test_create_client_leaves (Fixture *fixture, gconstpointer data)
@@ -1032,6 +1057,7 @@ main (int argc, char **argv)
   ADD ("create/undone", NULL, test_create_undone);
   ADD ("create/failed", "installer-exit=7", test_create_failed);
   ADD ("create/progress", "installer-ms=never", test_create_progress);
+  ADD ("create/ending", "installer-ms=never", test_create_while_ending);
   ADD ("create/client-leaves", NULL, test_create_client_leaves);
   g_test_add_func ("/service/create/no-attestor", test_no_attestor);
   ADD ("create/no-firmware", NULL, test_no_firmware);

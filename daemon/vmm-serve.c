@@ -6,7 +6,8 @@
  * An error on the way leaves nothing behind but folders.
  *
  * Stop (SIGTERM, SIGINT, SIGHUP): no new connections, running requests get 15 s, the service lets its
- * VMs go or stops them within its own limit. A second signal does not wait. */
+ * VMs go or stops them within its own limit. What is still loading gets 5 s, because a backend may
+ * hang there. A second signal does not wait. */
 
 #include "config.h"
 
@@ -37,6 +38,7 @@
 #include "vmm-version.h"
 
 #define REQUESTS_LIMIT_MS (15 * 1000)
+#define LOADING_LIMIT_MS (5 * 1000)
 
 typedef struct
 {
@@ -49,6 +51,7 @@ typedef struct
   gint64 started_at;
   gboolean loading;
   gboolean stopping;
+  guint loading_limit;
   int status;
 } Daemon;
 
@@ -95,6 +98,18 @@ http_closed_cb (GObject *source, GAsyncResult *result, gpointer user_data)
   close_service (daemon);
 }
 
+static gboolean
+loading_limit_cb (gpointer user_data)
+{
+  Daemon *daemon = user_data;
+
+  daemon->loading_limit = 0;
+  daemon->loading = FALSE;
+  vmm_log_error ("what was loading did not end in time", NULL);
+  close_service (daemon);
+  return G_SOURCE_REMOVE;
+}
+
 /* Also before everything is up: what is loading then ends first. */
 static void
 stop (Daemon *daemon)
@@ -102,7 +117,10 @@ stop (Daemon *daemon)
   daemon->stopping = TRUE;
   notify_manager ("STOPPING=1");
   if (daemon->loading)
-    g_cancellable_cancel (daemon->cancellable);
+    {
+      daemon->loading_limit = g_timeout_add (LOADING_LIMIT_MS, loading_limit_cb, daemon);
+      g_cancellable_cancel (daemon->cancellable);
+    }
   else
     {
       vmm_service_end_waits (daemon->service);
@@ -147,11 +165,14 @@ loaded_cb (GObject *source, GAsyncResult *result, gpointer user_data)
   Daemon *daemon = user_data;
   g_autoptr (GError) error = NULL;
   gboolean ok = vmm_service_load_finish (VMM_SERVICE (source), result, &error);
+  gboolean in_time = daemon->loading;
 
   daemon->loading = FALSE;
+  g_clear_handle_id (&daemon->loading_limit, g_source_remove);
   if (daemon->stopping)
     {
-      close_service (daemon);
+      if (in_time)
+        close_service (daemon);
       return;
     }
   if (!ok || !vmm_http_listen (daemon->http, &error))

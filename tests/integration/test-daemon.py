@@ -519,6 +519,24 @@ def test_service_manager():
 
 
 def test_second_signal():
+def catches(daemon, number):
+    with open(f"/proc/{daemon.process.pid}/status", encoding="ascii") as file:
+        mask = [line.split()[1] for line in file if line.startswith("SigCgt")][0]
+    return int(mask, 16) >> (number - 1) & 1
+
+
+def test_signal_while_loading():
+    """A backend that hangs does not keep a daemon that is told to stop."""
+    daemon = serve(env={"VMM_FAKE": "hang=network.open:default"})
+    try:
+        eventually(lambda: catches(daemon, signal.SIGTERM), "the daemon does not start")
+        daemon.process.send_signal(signal.SIGTERM)
+        status, log = daemon.wait()
+        assert status == 0 and "what was loading did not end in time" in log, log
+    finally:
+        daemon.clean()
+
+
     daemon = serve(env={"VMM_FAKE": "powerdown=ignore,quit=ignore"}).start()
     try:
         daemon.api("POST", "/vms", {"name": "a", "require_attestation": False}, 201)

@@ -56,6 +56,8 @@ struct _VmmHttpConnection
   VmmHttpBody *body;
   GBytes *content;
   gboolean too_large;
+  gsize received; /* of this body */
+  gsize held;     /* of that, counted among all connections */
   VmmHttpExchange *exchange;
   GCancellable *cancellable;
 
@@ -86,11 +88,35 @@ stop_sources (VmmHttpConnection *self)
   g_clear_handle_id (&self->resume_id, g_source_remove);
 }
 
+static gboolean
+hold_body (VmmHttpConnection *self)
+{
+  gsize wanted = self->received > VMM_HTTP_SMALL_BODY ? self->received : 0;
+
+  if (wanted > self->held
+      && !self->funcs->hold_bytes (self, (gssize) (wanted - self->held), self->user_data))
+    return FALSE;
+  self->held = MAX (wanted, self->held);
+  return TRUE;
+}
+
+static void
+release_body (VmmHttpConnection *self)
+{
+  gssize held = (gssize) self->held;
+
+  self->received = 0;
+  self->held = 0;
+  if (held > 0)
+    self->funcs->hold_bytes (self, -held, self->user_data);
+}
+
 static void
 close_now (VmmHttpConnection *self)
 {
   if (self->state == STATE_CLOSED)
     return;
+  release_body (self);
   self->state = STATE_CLOSED;
   stop_sources (self);
   g_socket_close (self->socket, NULL);
@@ -293,6 +319,7 @@ exchange_closed_cb (VmmHttpExchange *exchange, gpointer user_data)
   g_clear_object (&self->exchange);
   vmm_source_clear (&self->watch_source);
   self->funcs->release_request (self, self->user_data);
+  release_body (self);
   forget_request (self);
   if (self->state == STATE_CLOSED)
     return;
@@ -405,6 +432,13 @@ process_body (VmmHttpConnection *self)
 
   state = vmm_http_body_feed (self->body, (const char *) self->input->data, self->input->len, &used);
   g_byte_array_remove_range (self->input, 0, used);
+  self->received += used;
+  if (!hold_body (self))
+    {
+      error = vmm_error_new (VMM_ERROR_CONFLICT, "too many large requests at once: try again");
+      vmm_http_connection_refuse (self, 503, error);
+      return;
+    }
   switch (state)
     {
     case VMM_HTTP_BODY_MORE:

@@ -9,6 +9,8 @@
 
 G_BEGIN_DECLS
 
+#define VMM_HTTP_SMALL_BODY (64 * 1024)
+
 /* Time limits of a connection, in milliseconds. */
 typedef struct
 {
@@ -36,6 +38,9 @@ typedef struct
                         gpointer user_data);
   /* That exchange was closed. */
   void (*release_request) (VmmHttpConnection *connection, gpointer user_data);
+  /* Its body takes so many bytes more, or less when that is negative; FALSE when there is no room
+   * for more. Bodies of up to VMM_HTTP_SMALL_BODY bytes are not counted. */
+  gboolean (*hold_bytes) (VmmHttpConnection *connection, gssize change, gpointer user_data);
 } VmmHttpConnectionFuncs;
 
 /* Takes the peer. The functions must stay valid as long as the connection. */

@@ -58,6 +58,7 @@ struct _VmmHttp
   GHashTable *messages; /* message to Client, borrowed */
   Client *connecting;   /* whose request libsoup is taking */
   guint n_strangers;
+  gsize held; /* bytes of bodies */
   guint port;
   gboolean closed;
   GTask *closing;
@@ -191,10 +192,22 @@ release_request (VmmHttpConnection *connection, gpointer user_data)
   client_clear_request (client);
 }
 
+static gboolean
+hold_bytes (VmmHttpConnection *connection, gssize change, gpointer user_data)
+{
+  VmmHttp *self = user_data;
+
+  if (change > 0 && self->held + (gsize) change > VMM_HTTP_MAX_BODIES)
+    return FALSE;
+  self->held += (gsize) change;
+  return TRUE;
+}
+
 static const VmmHttpConnectionFuncs connection_funcs = {
   check_head,
   take_request,
   release_request,
+  hold_bytes,
 };
 
 static void

@@ -16,6 +16,8 @@ G_BEGIN_DECLS
  * complete, or body_too_large is set. */
 #define VMM_HTTP_MAX_BODY (8 * 1024 * 1024)
 /* Connections at a time: of callers who are served, and of others (who may only ask the probes). */
+/* Of all requests together that are being read or answered. */
+#define VMM_HTTP_MAX_BODIES (256 * 1024 * 1024)
 #define VMM_HTTP_MAX_CONNECTIONS 512
 #define VMM_HTTP_MAX_STRANGERS 32
 

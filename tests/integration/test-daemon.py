@@ -189,6 +189,30 @@ def test_large_bodies():
         leaves_nothing(daemon)
 
 
+def test_many_large_bodies():
+    """Together they have a limit; what is small passes, and there is room again afterwards."""
+    start = POST + b"Content-Length: %d\r\n\r\n" % (8 * 1024 * 1024) + b" " * (8 * 1024 * 1024 - 1)
+    with serve() as daemon:
+        clients = []
+        answers = []
+        for _ in range(36):
+            clients.append(daemon.connect())
+            try:
+                clients[-1].sendall(start)
+            except (BrokenPipeError, ConnectionResetError):
+                pass
+            readable, _, _ = select.select(clients[-1:], [], [], 0)
+            answers += [client.recv(1000) for client in readable]
+        eventually(lambda: answers or select.select(clients, [], [], 0)[0], "all are taken")
+        answers += [client.recv(1000) for client in select.select(clients, [], [], 0)[0]]
+        assert all(b"HTTP/1.1 503 " in answer and b"too many large requests" in answer for answer in answers if answer)
+        assert any(answers) and daemon.create("small")
+        for client in clients:
+            client.close()
+        large = {"name": "large", "user_data": "x" * 8000000}
+        eventually(lambda: daemon.api("POST", "/vms", {**large, "require_attestation": False}).status == 201, "no room")
+
+
 NAMES = ["", "-", "a-", "-a", "A", "a.b", "a/b", "../a", "a b", "a\n", "\u00e4", "a" * 64, "a'b", 'a"b', "a,b",
          "a=b", "$(a)", "%s%n"]
 CIDRS = ["", "10.0.0.0", "10.0.0.0/", "10.0.0.0/33", "10.0.0.0/8", "10.0.0.0/30", "10.0.0/24", "010.0.0.0/24", "a/24",

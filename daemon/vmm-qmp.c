@@ -17,6 +17,7 @@
 #include "vmm-child-socket.h"
 #include "vmm-json.h"
 #include "vmm-line-channel.h"
+#include "vmm-line-handshake.h"
 #include "vmm-log.h"
 #include "vmm-source.h"
 
@@ -33,8 +34,7 @@ struct _VmmQmp
   VmmLineChannel *channel;
   GHashTable *commands; /* id -> Command, owned */
   gint64 last_id;
-  GTask *handshake; /* until it is settled */
-  GSource *handshake_cancelled;
+  VmmLineHandshake handshake;
   gboolean greeted;
   char *closed_reason;
 };
@@ -127,35 +127,16 @@ fail_commands (VmmQmp *self, const char *reason)
     command_fail (item->data, VMM_ERROR_INTERNAL, text);
 }
 
-static GTask *
-steal_handshake (VmmQmp *self)
-{
-  vmm_source_clear (&self->handshake_cancelled);
-  return g_steal_pointer (&self->handshake);
-}
-
-static void
-fail_handshake (VmmQmp *self, GError *error)
-{
-  g_autoptr (GTask) task = steal_handshake (self);
-
-  vmm_line_channel_close (self->channel);
-  if (task != NULL)
-    g_task_return_error (task, error);
-  else
-    g_error_free (error);
-}
-
 static void
 closed_cb (VmmLineChannel *channel, const char *reason, gpointer user_data)
 {
   g_autoptr (VmmQmp) self = g_object_ref (user_data);
 
   self->closed_reason = g_strdup (reason);
-  if (self->handshake != NULL)
+  if (vmm_line_handshake_is_pending (&self->handshake))
     {
-      fail_handshake (self, g_error_new (G_IO_ERROR, G_IO_ERROR_CLOSED, "qmp greeting: %s",
-                                         reason));
+      vmm_line_handshake_fail (&self->handshake, g_error_new (G_IO_ERROR, G_IO_ERROR_CLOSED,
+                                                              "qmp greeting: %s", reason));
       return;
     }
   fail_commands (self, reason);
@@ -220,8 +201,15 @@ take_event (VmmQmp *self, JsonObject *message)
       vmm_line_channel_fail (self->channel, "an event without a name or with strange data");
       return;
     }
-  if (self->handshake == NULL)
+  if (!vmm_line_handshake_is_pending (&self->handshake))
     g_signal_emit (self, signals[SIGNAL_EVENT], 0, name, data != NULL ? data : empty);
+}
+
+static void
+fail_greeting (VmmQmp *self)
+{
+  vmm_line_handshake_fail (
+      &self->handshake, vmm_error_new (VMM_ERROR_INTERNAL, "qmp greeting: not a QMP server"));
 }
 
 /* Features are negotiated with id 1, before anybody else may send a command. */
@@ -233,7 +221,7 @@ take_greeting (VmmQmp *self, JsonObject *message)
 
   if (!vmm_json_get_object (message, "QMP", &greeting, NULL) || greeting == NULL)
     {
-      fail_handshake (self, vmm_error_new (VMM_ERROR_INTERNAL, "qmp greeting: not a QMP server"));
+      fail_greeting (self);
       return;
     }
   self->greeted = TRUE;
@@ -245,7 +233,6 @@ static void
 take_capabilities (VmmQmp *self, JsonObject *message)
 {
   gint64 id = 0;
-  g_autoptr (GTask) task = NULL;
 
   if (!vmm_json_get_int (message, "id", 0, &id, NULL) || id != 1)
     return;
@@ -253,48 +240,36 @@ take_capabilities (VmmQmp *self, JsonObject *message)
     {
       g_autofree char *text = describe_error (message);
 
-      fail_handshake (self,
-                      vmm_error_new (VMM_ERROR_INTERNAL, "qmp qmp_capabilities: %s", text));
+      vmm_line_handshake_fail (
+          &self->handshake, vmm_error_new (VMM_ERROR_INTERNAL, "qmp qmp_capabilities: %s", text));
       return;
     }
-  task = steal_handshake (self);
-  g_task_return_pointer (task, g_object_ref (self), g_object_unref);
+  vmm_line_handshake_succeed (&self->handshake);
 }
 
 static void
 line_cb (VmmLineChannel *channel, const char *line, guint64 length, gpointer user_data)
 {
   g_autoptr (VmmQmp) self = g_object_ref (user_data);
-  g_autoptr (GError) error = NULL;
-  g_autoptr (JsonObject) message = vmm_json_parse_object (line, length, &error);
+  g_autoptr (JsonObject) message = vmm_json_parse_object (line, length, NULL);
 
-  if (message == NULL && self->handshake != NULL && !self->greeted)
-    fail_handshake (self, vmm_error_new (VMM_ERROR_INTERNAL, "qmp greeting: not a QMP server"));
+  if (message == NULL && !self->greeted)
+    fail_greeting (self);
   else if (message == NULL)
     vmm_line_channel_fail (channel, "a line is not a JSON object");
-  else if (self->handshake != NULL && !self->greeted)
+  else if (!self->greeted)
     take_greeting (self, message);
   else if (json_object_has_member (message, "event"))
     take_event (self, message);
   else if (!json_object_has_member (message, "return")
            && !json_object_has_member (message, "error"))
     vmm_log_debug ("qmp message of no known kind ignored", NULL);
-  else if (self->handshake != NULL)
+  else if (vmm_line_handshake_is_pending (&self->handshake))
     take_capabilities (self, message);
   else
     take_reply (self, message);
 }
 
-static gboolean
-handshake_cancelled_cb (GCancellable *cancellable, gpointer user_data)
-{
-  g_autoptr (VmmQmp) self = g_object_ref (user_data);
-
-  fail_handshake (self, g_error_new (G_IO_ERROR, G_IO_ERROR_CANCELLED, "qmp greeting: cancelled"));
-  return G_SOURCE_REMOVE;
-}
-
-/* The task keeps the client alive until the greeting is answered: it is its task data. */
 static void
 handshake_start (GSocket *socket, GCancellable *cancellable, GAsyncReadyCallback callback,
                  gpointer user_data)
@@ -304,17 +279,8 @@ handshake_start (GSocket *socket, GCancellable *cancellable, GAsyncReadyCallback
   self->channel = vmm_line_channel_new (socket, LINE_MAX_SIZE);
   g_signal_connect_object (self->channel, "line", G_CALLBACK (line_cb), self, 0);
   g_signal_connect_object (self->channel, "closed", G_CALLBACK (closed_cb), self, 0);
-  self->handshake = g_task_new (NULL, NULL, callback, user_data);
-  g_task_set_source_tag (self->handshake, handshake_start);
-  g_task_set_task_data (self->handshake, self, g_object_unref);
-  self->handshake_cancelled
-      = vmm_source_new_cancelled (cancellable, handshake_cancelled_cb, self);
-}
-
-static GObject *
-handshake_finish (GAsyncResult *result, GError **error)
-{
-  return g_task_propagate_pointer (G_TASK (result), error);
+  vmm_line_handshake_begin (&self->handshake, G_OBJECT (self), self->channel, cancellable,
+                            callback, user_data);
 }
 
 static void
@@ -344,7 +310,7 @@ vmm_qmp_connect_async (const char *socket_path, VmmProcess *process, const char 
     .attempt_ms = ATTEMPT_MS,
     .limit_ms = CONNECT_MS,
     .start = handshake_start,
-    .finish = handshake_finish,
+    .finish = vmm_line_handshake_finish,
   };
 
   g_task_set_source_tag (task, vmm_qmp_connect_async);

@@ -19,7 +19,7 @@
 #include "vmm-child-start.h"
 #include "vmm-json.h"
 #include "vmm-line-channel.h"
-#include "vmm-source.h"
+#include "vmm-line-handshake.h"
 
 #define PROTOCOL_VERSION 1
 #define LINE_MAX_SIZE (64 * 1024)
@@ -34,8 +34,7 @@ struct _VmmWitness
 
   VmmLineChannel *channel;
   guint64 last_seq;
-  GTask *handshake; /* until it is settled */
-  GSource *handshake_cancelled;
+  VmmLineHandshake handshake;
 };
 
 enum
@@ -49,29 +48,14 @@ static guint signals[N_SIGNALS];
 
 G_DEFINE_FINAL_TYPE (VmmWitness, vmm_witness, G_TYPE_OBJECT)
 
-static GTask *
-steal_handshake (VmmWitness *self)
-{
-  vmm_source_clear (&self->handshake_cancelled);
-  return g_steal_pointer (&self->handshake);
-}
-
-static void
-fail_handshake (VmmWitness *self, GError *error)
-{
-  g_autoptr (GTask) task = steal_handshake (self);
-
-  vmm_line_channel_close (self->channel);
-  g_task_return_error (task, error);
-}
-
 static void
 closed_cb (VmmLineChannel *channel, const char *reason, gpointer user_data)
 {
   g_autoptr (VmmWitness) self = g_object_ref (user_data);
 
-  if (self->handshake != NULL)
-    fail_handshake (self, g_error_new_literal (G_IO_ERROR, G_IO_ERROR_CLOSED, reason));
+  if (vmm_line_handshake_is_pending (&self->handshake))
+    vmm_line_handshake_fail (&self->handshake,
+                             g_error_new_literal (G_IO_ERROR, G_IO_ERROR_CLOSED, reason));
   else
     g_signal_emit (self, signals[SIGNAL_CLOSED], 0, reason);
 }
@@ -79,26 +63,26 @@ closed_cb (VmmLineChannel *channel, const char *reason, gpointer user_data)
 static void
 take_hello (VmmWitness *self, JsonObject *message)
 {
-  g_autoptr (GTask) task = NULL;
   gint64 version = 0;
 
   if (message == NULL || !vmm_json_get_int (message, "vmm-monitor", 0, &version, NULL)
       || version < 1)
     {
-      fail_handshake (self, vmm_error_new (VMM_ERROR_INTERNAL,
-                                           "the socket is not served by vmm-monitor"));
+      vmm_line_handshake_fail (&self->handshake,
+                               vmm_error_new (VMM_ERROR_INTERNAL,
+                                              "the socket is not served by vmm-monitor"));
       return;
     }
   if (version != PROTOCOL_VERSION)
     {
-      fail_handshake (self, vmm_error_new (VMM_ERROR_UNSUPPORTED,
-                                           "vmm-monitor speaks version %" G_GINT64_FORMAT
-                                           " of its protocol, this vm-manager speaks %d",
-                                           version, PROTOCOL_VERSION));
+      vmm_line_handshake_fail (&self->handshake,
+                               vmm_error_new (VMM_ERROR_UNSUPPORTED,
+                                              "vmm-monitor speaks version %" G_GINT64_FORMAT
+                                              " of its protocol, this vm-manager speaks %d",
+                                              version, PROTOCOL_VERSION));
       return;
     }
-  task = steal_handshake (self);
-  g_task_return_pointer (task, g_object_ref (self), g_object_unref);
+  vmm_line_handshake_succeed (&self->handshake);
 }
 
 static void
@@ -131,22 +115,12 @@ line_cb (VmmLineChannel *channel, const char *line, guint64 length, gpointer use
   g_autoptr (VmmWitness) self = g_object_ref (user_data);
   g_autoptr (JsonObject) message = vmm_json_parse_object (line, length, NULL);
 
-  if (self->handshake != NULL)
+  if (vmm_line_handshake_is_pending (&self->handshake))
     take_hello (self, message);
   else
     take_entry (self, message);
 }
 
-static gboolean
-handshake_cancelled_cb (GCancellable *cancellable, gpointer user_data)
-{
-  g_autoptr (VmmWitness) self = g_object_ref (user_data);
-
-  fail_handshake (self, g_error_new (G_IO_ERROR, G_IO_ERROR_CANCELLED, "no hello"));
-  return G_SOURCE_REMOVE;
-}
-
-/* The task keeps the witness alive until it has heard hello: it is its task data. */
 static void
 handshake_start (GSocket *socket, GCancellable *cancellable, GAsyncReadyCallback callback,
                  gpointer user_data)
@@ -156,17 +130,8 @@ handshake_start (GSocket *socket, GCancellable *cancellable, GAsyncReadyCallback
   self->channel = vmm_line_channel_new (socket, LINE_MAX_SIZE);
   g_signal_connect_object (self->channel, "line", G_CALLBACK (line_cb), self, 0);
   g_signal_connect_object (self->channel, "closed", G_CALLBACK (closed_cb), self, 0);
-  self->handshake = g_task_new (NULL, NULL, callback, user_data);
-  g_task_set_source_tag (self->handshake, handshake_start);
-  g_task_set_task_data (self->handshake, self, g_object_unref);
-  self->handshake_cancelled
-      = vmm_source_new_cancelled (cancellable, handshake_cancelled_cb, self);
-}
-
-static GObject *
-handshake_finish (GAsyncResult *result, GError **error)
-{
-  return g_task_propagate_pointer (G_TASK (result), error);
+  vmm_line_handshake_begin (&self->handshake, G_OBJECT (self), self->channel, cancellable,
+                            callback, user_data);
 }
 
 /* How to reach the monitor in a folder; the texts are the ones for one that was just started. */
@@ -181,7 +146,7 @@ describe_socket (const char *socket_path, const char *log_path)
     .attempt_ms = ATTEMPT_MS,
     .limit_ms = LIMIT_MS,
     .start = handshake_start,
-    .finish = handshake_finish,
+    .finish = vmm_line_handshake_finish,
   };
 
   return socket;

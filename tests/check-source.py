@@ -43,7 +43,7 @@ LAYERS = [
             "vmm-ssh-key",
         ],
     ),
-    ("base", ["vmm-coalesced-file", "vmm-etag", "vmm-json", "vmm-time", "vmm-file", "vmm-log", "vmm-state-lock", "vmm-version", "vmm-call", "vmm-exposition", "vmm-line-channel", "vmm-random", "vmm-socket-watch", "vmm-source"]),
+    ("base", ["vmm-coalesced-file", "vmm-etag", "vmm-json", "vmm-time", "vmm-file", "vmm-log", "vmm-state-lock", "vmm-version", "vmm-call", "vmm-exposition", "vmm-line", "vmm-random", "vmm-socket-watch", "vmm-source"]),
 ]
 RANK = {name: len(LAYERS) - i for i, (name, _) in enumerate(LAYERS)}
 

@@ -377,6 +377,24 @@ unlease_async (gpointer subject, GCancellable *cancellable, GAsyncReadyCallback 
 
 /* Tear-down only. */
 
+/* Before anything is given back, the record says that it is deleted: a daemon that is killed now must
+ * not find a stopped VM without its disk. */
+static void
+farewell_async (gpointer subject, GCancellable *cancellable, GAsyncReadyCallback callback,
+                gpointer user_data)
+{
+  VmmMachine *self = subject;
+  GTask *task = vmm_machine_step_task (subject, NULL, callback, user_data, farewell_async);
+
+  if (self->file != NULL && !vmm_coalesced_file_is_idle (self->file))
+    {
+      vmm_machine_save_async (self, recorded_cb, task);
+      return;
+    }
+  g_task_return_boolean (task, TRUE);
+  g_object_unref (task);
+}
+
 static void
 forwards_closed_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 {
@@ -406,6 +424,7 @@ static const VmmStep provision_steps[] = {
 };
 
 static const VmmStep discard_steps[] = {
+  { "record", farewell_async, vmm_machine_step_finish, NULL, NULL },
   { "forwards", close_forwards_async, vmm_machine_step_finish, NULL, NULL },
   { "lease", unlease_async, vmm_machine_step_finish, NULL, NULL },
   { "volume", remove_volume_async, vmm_machine_step_finish, NULL, NULL },

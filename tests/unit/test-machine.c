@@ -470,6 +470,35 @@ test_refusals (void)
   machine_fixture_free (fixture);
 }
 
+static gboolean
+is_hanging (gpointer user_data)
+{
+  return test_fakes_get_n_hanging () > 0;
+}
+
+/* Killed in the middle of a delete, nothing is taken for a stopped VM whose disk is gone. */
+static void
+test_delete_is_recorded_first (void)
+{
+  MachineFixture *fixture = machine_fixture_new ();
+  TestAwait await = TEST_AWAIT_INIT;
+  g_autoptr (GAsyncResult) result = NULL;
+  g_autofree char *record = NULL;
+
+  machine_fixture_bring_to (fixture, VMM_MACHINE_STOPPED);
+  test_fakes_hang ("network.detach");
+  vmm_machine_delete_async (fixture->machine, NULL, test_await_cb, &await);
+  test_await_condition (is_hanging, NULL);
+  record = machine_fixture_read_record (fixture);
+  g_assert_nonnull (strstr (record, "\"state\": \"deleting\""));
+  test_fakes_release ("network.detach");
+  result = test_await (&await);
+  g_assert_true (vmm_machine_delete_finish (fixture->machine, result, NULL));
+  g_clear_object (&result);
+  machine_fixture_assert_nothing_left (fixture);
+  machine_fixture_free (fixture);
+}
+
 static void
 test_create_while_closing (void)
 {
@@ -799,6 +828,7 @@ main (int argc, char **argv)
   g_test_add_func ("/machine/stop-during-handoff", test_stop_during_handoff);
   g_test_add_func ("/machine/stop-while-installing", test_stop_while_installing);
   g_test_add_func ("/machine/refusals", test_refusals);
+  g_test_add_func ("/machine/delete-is-recorded-first", test_delete_is_recorded_first);
   g_test_add_func ("/machine/create-while-closing", test_create_while_closing);
   g_test_add_func ("/machine/delete", test_delete);
   g_test_add_func ("/machine/delete-order", test_delete_order);

@@ -13,8 +13,6 @@
 
 #include "vmm-host.h"
 
-#include <string.h>
-
 #include <gudev/gudev.h>
 
 #include "interfaces/vmm-error.h"

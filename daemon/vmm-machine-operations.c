@@ -8,7 +8,6 @@
 
 #include "config.h"
 
-#include "vmm-log.h"
 #include "vmm-machine-private.h"
 
 #define DELETE_GRACE_MS 5000

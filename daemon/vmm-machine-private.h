@@ -3,7 +3,9 @@
 
 #include "vmm-coalesced-file.h"
 #include "vmm-machine.h"
+#include "vmm-qmp.h"
 #include "vmm-sequence.h"
+#include "vmm-witness.h"
 
 G_BEGIN_DECLS
 

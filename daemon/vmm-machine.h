@@ -5,8 +5,6 @@
 
 #include "vmm-machine-context.h"
 #include "vmm-machine-record.h"
-#include "vmm-qmp.h"
-#include "vmm-witness.h"
 
 G_BEGIN_DECLS
 

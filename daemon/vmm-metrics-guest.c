@@ -15,7 +15,6 @@
 #include <string.h>
 
 #include "vmm-exposition.h"
-#include "vmm-json.h"
 #include "vmm-log.h"
 #include "vmm-time.h"
 

@@ -10,7 +10,6 @@
 
 #include <glib/gi18n.h>
 
-#include "interfaces/vmm-error.h"
 #include "vmm-network-plan.h"
 #include "vmm-time.h"
 

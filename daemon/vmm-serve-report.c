@@ -8,8 +8,6 @@
 
 #include "vmm-serve-report.h"
 
-#include <string.h>
-
 #include "vmm-json.h"
 #include "vmm-log.h"
 

@@ -13,7 +13,6 @@
 
 #include "vmm-serve.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -21,7 +20,6 @@
 
 #include <glib-unix.h>
 #include <glib/gi18n.h>
-#include <glib/gstdio.h>
 #ifdef HAVE_LIBSYSTEMD
 #include <systemd/sd-daemon.h>
 #endif

@@ -8,8 +8,6 @@
 
 #include "vmm-service-private.h"
 
-#include "vmm-json.h"
-
 static const char *
 name_argument (VmmCall *call, GError **error)
 {

@@ -16,8 +16,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <glib/gstdio.h>
-
 #include "interfaces/vmm-error.h"
 
 /* The digits at the start of the file, or NULL. */

@@ -17,8 +17,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <glib/gstdio.h>
-
 #include "interfaces/vmm-error.h"
 
 #define LOG_MODE 0600

@@ -16,8 +16,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <glib/gstdio.h>
-
 #include "interfaces/vmm-error.h"
 
 #define FOLDER_MODE 0750

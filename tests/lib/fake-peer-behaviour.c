@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* How the fake programs behave, set by a text as it may stand in an environment variable. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "fake-peers.h"

@@ -3,7 +3,6 @@
 
 #include "machine-fixture.h"
 
-#include <glib/gstdio.h>
 #include <string.h>
 
 #include "fake-backends.h"

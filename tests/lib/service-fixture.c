@@ -3,8 +3,6 @@
 
 #include "service-fixture.h"
 
-#include <glib/gstdio.h>
-
 #include "fake-backends.h"
 #include "test-await.h"
 #include "vmm-json.h"

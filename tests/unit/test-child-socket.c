@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Dialling a program that was just started: it answers late, never, with nonsense, or it exits. */
-#include <glib/gstdio.h>
 #include <string.h>
 
 #include "fake-backends.h"

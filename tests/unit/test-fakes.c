@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include <signal.h>
-#include <string.h>
 
 #include "fake-backends.h"
 #include "test-await.h"

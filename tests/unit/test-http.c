@@ -7,12 +7,10 @@
 #include <unistd.h>
 
 #include <gio/gunixsocketaddress.h>
-#include <glib/gstdio.h>
 
 #include "test-await.h"
 #include "test-http-client.h"
 #include "vmm-http-body.h"
-#include "vmm-http-listener.h"
 #include "vmm-http.h"
 
 #define GET "GET /open HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "interfaces/vmm.h"
 

@@ -3,9 +3,6 @@
 
 #include "vmm-log.h"
 
-#include <signal.h>
-#include <string.h>
-
 #include <gio/gio.h>
 
 static void

@@ -5,7 +5,6 @@
 
 #include <string.h>
 
-#include "test-await.h"
 #include "vmm-json.h"
 #include "vmm-machine-record.h"
 

@@ -8,7 +8,6 @@
 #include "fake-backends.h"
 #include "fake-peers.h"
 #include "machine-fixture.h"
-#include "test-await.h"
 
 #define ID MACHINE_FIXTURE_ID
 #define RESTARTED "vm-manager restarted while the VM was "

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "interfaces/vmm-error.h"
-#include "vmm-json.h"
 #include "vmm-metrics-guest.h"
 
 typedef struct

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The metrics of a host: every family, a VM's summary, histograms, and what promtool says. */
-#include <glib/gstdio.h>
 #include <string.h>
 
 #include "fake-backends.h"
 #include "interfaces/vmm-error.h"
 #include "machine-fixture.h"
 #include "test-await.h"
-#include "vmm-json.h"
 #include "vmm-metrics.h"
 #include "vmm-version.h"
 

@@ -6,8 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <glib/gstdio.h>
-
 #include "test-await.h"
 
 static VmmOptions *

@@ -3,7 +3,6 @@
  *
  * data/qemu-args/NAME.json describes a VM, NAME.args has one argument a line, escaped as in C.
  * VMM_TEST_REGENERATE=1 rewrites them. */
-#include <glib/gstdio.h>
 #include <signal.h>
 #include <string.h>
 

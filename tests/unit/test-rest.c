@@ -5,7 +5,6 @@
 
 #include <string.h>
 
-#include "fake-backends.h"
 #include "fake-peers.h"
 #include "service-fixture.h"
 #include "test-await.h"

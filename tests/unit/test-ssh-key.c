@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The key pair of a VM: its structure byte by byte, and what ssh-keygen makes of it. */
-#include <glib/gstdio.h>
 #include <string.h>
 
 #include "interfaces/vmm-error.h"

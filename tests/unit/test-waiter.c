@@ -3,7 +3,6 @@
 
 #include "config.h"
 
-#include "fake-backends.h"
 #include "fake-peers.h"
 #include "machine-fixture.h"
 #include "test-await.h"

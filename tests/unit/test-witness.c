@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The daemon's end of vmm-monitor: starting it, its journal, and what it must not get away with. */
-#include <glib/gstdio.h>
-#include <string.h>
 
 #include "fake-backends.h"
 #include "fake-peers.h"

@@ -83,6 +83,29 @@ vsock_way (const VmmHostSources *sources)
   return sources->facts->programs[VMM_HOST_PROGRAM_VSOCK].path != NULL ? "vhost-user" : "none";
 }
 
+/* Kinds without which there is no VM and of which no plugin is in use. */
+static void
+add_missing_backends (GPtrArray *missing, GPtrArray *rows)
+{
+  static const VmmPluginKind needed[]
+      = { VMM_PLUGIN_KIND_LAUNCHER, VMM_PLUGIN_KIND_NETWORK, VMM_PLUGIN_KIND_STORAGE };
+
+  for (guint i = 0; i < G_N_ELEMENTS (needed); i++)
+    {
+      const char *kind = vmm_plugin_kind_to_nick (needed[i]);
+      gboolean chosen = FALSE;
+
+      for (guint j = 0; j < rows->len; j++)
+        {
+          const VmmPluginRow *row = g_ptr_array_index (rows, j);
+
+          chosen = chosen || (row->chosen && g_strcmp0 (row->kind, kind) == 0);
+        }
+      if (!chosen)
+        g_ptr_array_add (missing, g_strdup_printf ("%s plugin", kind));
+    }
+}
+
 /* A device is missing only where nothing takes its place: QEMU emulates without KVM, a program does
  * what the vsock device does. */
 static GStrv
@@ -101,6 +124,8 @@ list_missing (const VmmHostSources *sources)
     g_ptr_array_add (missing, g_strdup (vmm_host_program_get_name (VMM_HOST_PROGRAM_SWTPM)));
   if (!has_firmware (sources))
     g_ptr_array_add (missing, g_strdup_printf ("OVMF code image %s", sources->firmware_path));
+  if (sources->registry != NULL)
+    add_missing_backends (missing, vmm_plugin_registry_get_rows (sources->registry));
   g_ptr_array_add (missing, NULL);
   return (GStrv) g_ptr_array_free (missing, FALSE);
 }

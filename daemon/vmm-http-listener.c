@@ -149,6 +149,15 @@ listener_new (GSocket *socket, const char *name)
   return self;
 }
 
+static void
+append_to_error (GError **error, const char *text)
+{
+  char *message = g_strconcat ((*error)->message, text, NULL);
+
+  g_free ((*error)->message);
+  (*error)->message = message;
+}
+
 VmmHttpListener *
 vmm_http_listener_new_tcp (GInetSocketAddress *address, GError **error)
 {
@@ -160,6 +169,8 @@ vmm_http_listener_new_tcp (GInetSocketAddress *address, GError **error)
   if (socket == NULL || !g_socket_listen (socket, error))
     {
       g_prefix_error (error, "listen on %s: ", wanted);
+      if (error != NULL && g_error_matches (*error, G_IO_ERROR, G_IO_ERROR_ADDRESS_IN_USE))
+        append_to_error (error, "; choose another one with --listen");
       return NULL;
     }
   /* Answers are written in few pieces; none may wait for an acknowledgement of the one before. */
@@ -214,7 +225,8 @@ vmm_http_listener_new_unix (const char *path, GError **error)
   if (strlen (path) > VMM_SOCKET_PATH_MAX)
     {
       g_set_error (error, G_IO_ERROR, G_IO_ERROR_FILENAME_TOO_LONG,
-                   "socket path \"%s\" exceeds %d bytes", path, VMM_SOCKET_PATH_MAX);
+                   "socket path \"%s\" exceeds %d bytes; use a shorter one", path,
+                   VMM_SOCKET_PATH_MAX);
       return NULL;
     }
   if (!vmm_file_make_directory (folder, 0700, error) || !clear_stale (path, error))

@@ -142,7 +142,8 @@ check_room (VmmNetworkTable *self, VmmNetworkEntry *entry, GError **error)
     }
   if (strlen (socket_path) > VMM_SOCKET_PATH_MAX)
     {
-      vmm_set_error (error, VMM_ERROR_INVALID_REQUEST, "socket path \"%s\" exceeds %d bytes",
+      vmm_set_error (error, VMM_ERROR_INVALID_REQUEST,
+                     "socket path \"%s\" exceeds %d bytes; use a shorter name or state dir",
                      socket_path, VMM_SOCKET_PATH_MAX);
       return FALSE;
     }

@@ -148,6 +148,21 @@ list_extensions (const char *const *points)
   return set;
 }
 
+/* The author of a plugin must know which names are looked for: GIO makes them of the file's. */
+static char *
+describe_missing_entry (const char *path)
+{
+  g_autofree char *base = g_path_get_basename (path);
+  g_autofree char *name = g_strdup (base + strlen ("lib"));
+
+  *strchr (name, '.') = '\0';
+  g_strdelimit (name, "-", '_');
+  return g_strdup_printf (
+      "not a plugin: the entry functions are missing; a file of this name needs "
+      "VMM_PLUGIN_DEFINE (%s, ...)",
+      name);
+}
+
 /* Loads one file; returns why not. */
 static char *
 load_module (char *path, const char *const *points)
@@ -163,8 +178,7 @@ load_module (char *path, const char *const *points)
       if (!g_type_module_use (G_TYPE_MODULE (module)))
         {
           problem = g_module_error ();
-          return g_strdup (problem != NULL ? problem
-                                           : "not a plugin: the entry functions are missing");
+          return problem != NULL ? g_strdup (problem) : describe_missing_entry (path);
         }
       g_hash_table_insert (modules, g_strdup (path), g_steal_pointer (&module));
       claim_extensions (path, points, before);

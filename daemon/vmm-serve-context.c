@@ -34,6 +34,7 @@ static const Choice choices[] = {
     "no plugin verifies quotes: VMs that require attestation are refused" },
 };
 
+/* What was not loaded was said when it was not. */
 static void
 log_plugins (VmmPluginRegistry *registry)
 {
@@ -43,10 +44,7 @@ log_plugins (VmmPluginRegistry *registry)
     {
       const VmmPluginRow *row = g_ptr_array_index (rows, i);
 
-      if (!row->loaded)
-        vmm_log_warning ("plugin not loaded", "kind", row->kind, "name", row->name, "file",
-                         row->file, "reason", row->reason, NULL);
-      else if (!row->available)
+      if (row->loaded && !row->available)
         vmm_log_info ("plugin not available", "kind", row->kind, "name", row->name, "reason",
                       row->reason, NULL);
     }
@@ -135,6 +133,37 @@ find_runtime_dir (VmmOptions *options)
   return g_build_filename (vmm_options_get_string (options, "state-dir"), "run", NULL);
 }
 
+static gboolean
+is_module (VmmPluginRegistry *registry, const char *name)
+{
+  GPtrArray *rows = vmm_plugin_registry_get_rows (registry);
+  g_autofree char *short_name = g_strdup_printf ("/lib%s.so", name);
+  g_autofree char *long_name = g_strdup_printf ("/libvmm-%s.so", name);
+
+  for (guint i = 0; i < rows->len; i++)
+    {
+      const VmmPluginRow *row = g_ptr_array_index (rows, i);
+
+      if (row->file != NULL
+          && (g_str_has_suffix (row->file, short_name) || g_str_has_suffix (row->file, long_name)))
+        return TRUE;
+    }
+  return FALSE;
+}
+
+/* What was written down and is not there is a mistake, though not one that stops us. */
+static void
+warn_of_mistakes (VmmPluginRegistry *registry, VmmOptions *options, char **folders, char **disabled)
+{
+  if (vmm_options_is_set (options, "plugin-dir"))
+    for (guint i = 0; folders[i] != NULL; i++)
+      if (*folders[i] != '\0' && !g_file_test (folders[i], G_FILE_TEST_EXISTS))
+        vmm_log_warning ("there is no such plugin folder", "dir", folders[i], NULL);
+  for (guint i = 0; disabled[i] != NULL; i++)
+    if (*disabled[i] != '\0' && !is_module (registry, disabled[i]))
+      vmm_log_warning ("no plugin module to disable has this name", "name", disabled[i], NULL);
+}
+
 static VmmPluginRegistry *
 load_plugins (VmmOptions *options)
 {
@@ -147,6 +176,7 @@ load_plugins (VmmOptions *options)
   for (guint i = 0; folders[i] != NULL; i++)
     if (*folders[i] != '\0')
       vmm_plugin_registry_load_directory (registry, folders[i], (const char *const *) disabled);
+  warn_of_mistakes (registry, options, folders, disabled);
   return registry;
 }
 

@@ -505,6 +505,7 @@ def test_port_in_use():
         status, log = second.wait()
         try:
             assert status == 1 and f"Error: listen on 127.0.0.1:{daemon.port}: " in log, log
+            assert "choose another one with --listen" in log, log
             assert not os.path.exists(second.socket)
         finally:
             second.clean()
@@ -542,7 +543,6 @@ def test_service_manager():
         shutil.rmtree(folder)
 
 
-def test_second_signal():
 def catches(daemon, number):
     with open(f"/proc/{daemon.process.pid}/status", encoding="ascii") as file:
         mask = [line.split()[1] for line in file if line.startswith("SigCgt")][0]
@@ -561,6 +561,7 @@ def test_signal_while_loading():
         daemon.clean()
 
 
+def test_second_signal():
     daemon = serve(env={"VMM_FAKE": "powerdown=ignore,quit=ignore"}).start()
     try:
         daemon.api("POST", "/vms", {"name": "a", "require_attestation": False}, 201)
@@ -604,6 +605,14 @@ def test_configuration_file():
         assert status == 1 and f"Error: {path}: boot-timeout: \"long\"" in log, log
     finally:
         shutil.rmtree(folder)
+
+
+def test_plugin_mistakes():
+    with serve("--plugin-dir=/nonexistent", "--disable-plugins=nothing") as daemon:
+        for mistake in ("there is no such plugin folder", "no plugin module to disable has this name"):
+            assert sum(mistake in line for line in daemon.log) == 1, daemon.log
+        missing = daemon.api("GET", "/host", status=200).json["missing"]
+        assert missing[-3:] == ["launcher plugin", "network plugin", "storage plugin"], missing
 
 
 def call(*arguments):

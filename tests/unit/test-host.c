@@ -632,6 +632,7 @@ test_plugins (Fixture *fixture, gconstpointer data)
       before, "attestation",
       "{\"verifies\":false,\"reason\":\"no attestor that verifies quotes is in use: a VM "
       "that requires attestation is refused\"}");
+  assert_member (before, "missing", "[\"launcher plugin\",\"network plugin\",\"storage plugin\"]");
   /* What is not in use adds nothing. */
   assert_member (before, "talk", "");
 
@@ -644,7 +645,8 @@ test_plugins (Fixture *fixture, gconstpointer data)
                     ==, 2);
   g_assert_false (json_object_has_member (plugin, "file"));
   assert_member (after, "talk", "\"small\"");
-  assert_member (after, "ready", "true");
+  assert_member (after, "ready", "false");
+  assert_member (after, "missing", "[\"network plugin\",\"storage plugin\"]");
   assert_member (
       after, "attestation",
       "{\"attestor\":\"noop\",\"verifies\":false,\"reason\":\"the noop attestor does not "

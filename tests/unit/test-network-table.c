@@ -373,7 +373,9 @@ test_long_path (Fixture *fixture, gconstpointer data)
   g_autofree char *tail = g_strnfill (90, 'd');
   g_autofree char *state_dir = g_build_filename (fixture->state_dir, tail, NULL);
   g_autofree char *message = g_strdup_printf (
-      "invalid request: socket path \"%s/networks/lab/qemu.sock\" exceeds 107 bytes", state_dir);
+      "invalid request: socket path \"%s/networks/lab/qemu.sock\" exceeds 107 bytes; use a shorter "
+      "name or state dir",
+      state_dir);
 
   g_assert_cmpint (g_mkdir (state_dir, 0700), ==, 0);
   g_clear_object (&fixture->table);

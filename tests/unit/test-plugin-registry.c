@@ -266,6 +266,7 @@ test_bad_files (void)
   copy_module (directory, "launcher-beta", "libvmm-launcher-renamed.so");
   reason = dup_refusal (directory, "renamed");
   g_assert_nonnull (strstr (reason, "entry functions are missing"));
+  g_assert_nonnull (strstr (reason, "VMM_PLUGIN_DEFINE (vmm_launcher_renamed, "));
   test_remove_directory (directory);
 }
 

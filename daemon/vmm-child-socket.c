@@ -241,8 +241,8 @@ static GSocket *
 connect_now (const char *path, GError **error)
 {
   g_autoptr (GSocketAddress) address = g_unix_socket_address_new (path);
-  g_autoptr (GSocket) socket = g_socket_new (G_SOCKET_FAMILY_UNIX, G_SOCKET_TYPE_STREAM,
-                                             G_SOCKET_PROTOCOL_DEFAULT, error);
+  g_autoptr (GSocket) socket
+      = g_socket_new (G_SOCKET_FAMILY_UNIX, G_SOCKET_TYPE_STREAM, G_SOCKET_PROTOCOL_DEFAULT, error);
 
   if (socket == NULL)
     return NULL;
@@ -292,8 +292,8 @@ watch (Dial *dial, GCancellable *cancellable)
 {
   dial->limit_source = g_timeout_add (dial->config.limit_ms, limit_cb, dial);
   if (dial->config.process != NULL)
-    dial->exited_handler = g_signal_connect (dial->config.process, "exited",
-                                             G_CALLBACK (exited_cb), dial);
+    dial->exited_handler
+        = g_signal_connect (dial->config.process, "exited", G_CALLBACK (exited_cb), dial);
   dial->cancelled_source = vmm_source_new_cancelled (cancellable, cancelled_cb, dial);
 }
 

@@ -149,8 +149,7 @@ prepare_thread (GTask *task, gpointer source, gpointer data, GCancellable *cance
 
 void
 vmm_child_start_async (VmmLauncher *launcher, const VmmChildStart *config,
-                       GCancellable *cancellable, GAsyncReadyCallback callback,
-                       gpointer user_data)
+                       GCancellable *cancellable, GAsyncReadyCallback callback, gpointer user_data)
 {
   g_autoptr (GTask) task = g_task_new (NULL, cancellable, callback, user_data);
   g_autoptr (GTask) preparation = NULL;

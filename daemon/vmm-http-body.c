@@ -126,8 +126,8 @@ feed_line (VmmHttpBody *self, const char *data, gsize length, gsize *used)
     return VMM_HTTP_BODY_MORE;
   *used += 1;
   /* The only CR is the one before the LF. */
-  if (self->line->len == 0 ||
-      strchr (self->line->str, '\r') != self->line->str + self->line->len - 1)
+  if (self->line->len == 0
+      || strchr (self->line->str, '\r') != self->line->str + self->line->len - 1)
     return VMM_HTTP_BODY_MALFORMED;
   g_string_truncate (self->line, self->line->len - 1);
   return take_line (self);

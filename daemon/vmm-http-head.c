@@ -26,8 +26,8 @@ static const char *const singletons[] = {
 
 /* Fields that end here: written anew from what was understood, or never passed on. */
 static const char *const dropped[] = {
-  "connection", "content-length", "cookie",   "expect",  "host",  "http2-settings",
-  "if-range",   "keep-alive",     "origin",   "range",   "te",    "trailer",
+  "connection",        "content-length",   "cookie",  "expect", "host", "http2-settings",
+  "if-range",          "keep-alive",       "origin",  "range",  "te",   "trailer",
   "transfer-encoding", "proxy-connection", "upgrade",
 };
 
@@ -53,7 +53,8 @@ static gboolean
 is_token (const char *text, gsize length)
 {
   for (gsize i = 0; i < length; i++)
-    if (!g_ascii_isalnum (text[i]) && (text[i] == '\0' || strchr ("!#$%&'*+-.^_`|~", text[i]) == NULL))
+    if (!g_ascii_isalnum (text[i])
+        && (text[i] == '\0' || strchr ("!#$%&'*+-.^_`|~", text[i]) == NULL))
       return FALSE;
   return length > 0;
 }
@@ -121,7 +122,8 @@ is_clean_target (const char *target)
   return TRUE;
 }
 
-/* Absolute form (RFC 9112 3.2.2): its authority must be what Host says, then only the path counts. */
+/* Absolute form (RFC 9112 3.2.2): its authority must be what Host says, then only the path counts.
+ */
 static gboolean
 resolve_target (VmmHttpHead *head, GError **error)
 {
@@ -131,8 +133,8 @@ resolve_target (VmmHttpHead *head, GError **error)
       gsize length = strcspn (authority, "/?");
       g_autofree char *rest = NULL;
 
-      if (head->host == NULL || strlen (head->host) != length ||
-          g_ascii_strncasecmp (authority, head->host, length) != 0)
+      if (head->host == NULL || strlen (head->host) != length
+          || g_ascii_strncasecmp (authority, head->host, length) != 0)
         {
           vmm_set_error (error, VMM_ERROR_INVALID_REQUEST,
                          "http: request target and Host header differ");
@@ -158,8 +160,8 @@ read_request_line (Reader *reader, const char *line, gsize length, GError **erro
   g_autofree char *text = g_strndup (line, length);
   g_auto (GStrv) parts = g_strsplit (text, " ", -1);
 
-  if (strlen (text) != length || g_strv_length (parts) != 3 ||
-      !is_token (parts[0], strlen (parts[0])) || strlen (parts[0]) > MAX_METHOD)
+  if (strlen (text) != length || g_strv_length (parts) != 3
+      || !is_token (parts[0], strlen (parts[0])) || strlen (parts[0]) > MAX_METHOD)
     {
       vmm_set_error (error, VMM_ERROR_INVALID_REQUEST, "http: malformed request line");
       return FALSE;
@@ -286,16 +288,16 @@ read_field (Reader *reader, const char *line, gsize length, GError **error)
   g_autofree char *name = NULL;
   g_autofree char *value = NULL;
 
-  if (colon == NULL || !is_token (line, colon - line) ||
-      !is_field_value (colon + 1, length - (colon + 1 - line)))
+  if (colon == NULL || !is_token (line, colon - line)
+      || !is_field_value (colon + 1, length - (colon + 1 - line)))
     {
       vmm_set_error (error, VMM_ERROR_INVALID_REQUEST, "http: malformed header line");
       return FALSE;
     }
   name = g_ascii_strdown (line, colon - line);
   value = g_strstrip (g_strndup (colon + 1, length - (colon + 1 - line)));
-  if (is_in (name, singletons, G_N_ELEMENTS (singletons)) &&
-      !g_hash_table_add (reader->seen, g_strdup (name)))
+  if (is_in (name, singletons, G_N_ELEMENTS (singletons))
+      && !g_hash_table_add (reader->seen, g_strdup (name)))
     {
       vmm_set_error (error, VMM_ERROR_INVALID_REQUEST, "http: more than one %s header", name);
       return FALSE;

@@ -107,9 +107,8 @@ find_door (VmmHttp *self, const char *path)
       const Door *door = g_ptr_array_index (self->doors, i);
       gsize length = strlen (door->prefix);
 
-      if (strncmp (path, door->prefix, length) == 0 &&
-          (path[length] == '\0' || path[length] == '/') &&
-          (best == NULL || length > strlen (best->prefix)))
+      if (strncmp (path, door->prefix, length) == 0 && (path[length] == '\0' || path[length] == '/')
+          && (best == NULL || length > strlen (best->prefix)))
         best = door;
     }
   return best;
@@ -156,10 +155,10 @@ request_started_cb (SoupServer *server, SoupServerMessage *message, gpointer use
   if (client == NULL)
     return;
   client->message = message;
-  client->request.caller =
-      vmm_caller_new ("http", vmm_http_connection_get_peer (client->connection)->subject);
-  client->request.cancellable =
-      g_object_ref (vmm_http_connection_get_cancellable (client->connection));
+  client->request.caller
+      = vmm_caller_new ("http", vmm_http_connection_get_peer (client->connection)->subject);
+  client->request.cancellable
+      = g_object_ref (vmm_http_connection_get_cancellable (client->connection));
   client->request.body_too_large = vmm_http_connection_is_body_too_large (client->connection);
   g_hash_table_insert (self->messages, message, client);
   g_signal_connect_object (message, "wrote-body", G_CALLBACK (wrote_body_cb), client->connection,
@@ -173,9 +172,9 @@ take_request (VmmHttpConnection *connection, VmmHttpExchange *exchange, gpointer
   Client *client = g_hash_table_lookup (self->clients, connection);
 
   self->connecting = client;
-  if (client->local == NULL || client->remote == NULL ||
-      !soup_server_accept_iostream (self->server, G_IO_STREAM (exchange), client->local,
-                                    client->remote, NULL))
+  if (client->local == NULL || client->remote == NULL
+      || !soup_server_accept_iostream (self->server, G_IO_STREAM (exchange), client->local,
+                                       client->remote, NULL))
     g_io_stream_close (G_IO_STREAM (exchange), NULL, NULL);
   self->connecting = NULL;
 }
@@ -315,8 +314,8 @@ accepted_cb (GSocket *socket, gpointer user_data)
 static gboolean
 check_listener (VmmHttp *self, GInetSocketAddress *address, const char *text, GError **error)
 {
-  if (vmm_http_address_is_loopback (g_inet_socket_address_get_address (address)) ||
-      vmm_options_get_boolean (self->options, "allow-anonymous"))
+  if (vmm_http_address_is_loopback (g_inet_socket_address_get_address (address))
+      || vmm_options_get_boolean (self->options, "allow-anonymous"))
     return TRUE;
   g_set_error (error, G_IO_ERROR, G_IO_ERROR_INVALID_ARGUMENT,
                "--listen: %s is not a loopback address and callers from other machines are "
@@ -380,8 +379,8 @@ vmm_http_listen (VmmHttp *self, GError **error)
   for (guint i = 0; i < self->listeners->len; i++)
     {
       VmmHttpListener *listener = g_ptr_array_index (self->listeners, i);
-      g_autofree char *message =
-          g_strconcat ("listening on ", vmm_http_listener_get_name (listener), NULL);
+      g_autofree char *message
+          = g_strconcat ("listening on ", vmm_http_listener_get_name (listener), NULL);
 
       vmm_http_listener_start (listener, accepted_cb, self);
       vmm_log_info (message, NULL);

@@ -73,8 +73,8 @@ vmm_line_channel_fail (VmmLineChannel *self, const char *reason)
 static void
 fail_too_long (VmmLineChannel *self)
 {
-  g_autofree char *reason = g_strdup_printf ("a line exceeds %" G_GSIZE_FORMAT " bytes",
-                                             self->line_max);
+  g_autofree char *reason
+      = g_strdup_printf ("a line exceeds %" G_GSIZE_FORMAT " bytes", self->line_max);
 
   vmm_line_channel_fail (self, reason);
 }
@@ -141,14 +141,14 @@ read_some (VmmLineChannel *self)
 {
   char buffer[READ_SIZE];
   g_autoptr (GError) error = NULL;
-  gssize size = g_socket_receive_with_blocking (self->socket, buffer, sizeof buffer, FALSE, NULL,
-                                                &error);
+  gssize size
+      = g_socket_receive_with_blocking (self->socket, buffer, sizeof buffer, FALSE, NULL, &error);
 
   if (size > 0)
     take (self, buffer, size);
   else if (size == 0)
-    vmm_line_channel_fail (self, self->partial != NULL ? "end of file within a line"
-                                                       : "end of file");
+    vmm_line_channel_fail (self,
+                           self->partial != NULL ? "end of file within a line" : "end of file");
   else if (!g_error_matches (error, G_IO_ERROR, G_IO_ERROR_WOULD_BLOCK))
     vmm_line_channel_fail (self, error->message);
   return size == sizeof buffer;
@@ -249,11 +249,10 @@ vmm_line_channel_class_init (VmmLineChannelClass *class)
   G_OBJECT_CLASS (class)->dispose = vmm_line_channel_dispose;
 
   signals[SIGNAL_LINE]
-    = g_signal_new ("line", VMM_TYPE_LINE_CHANNEL, G_SIGNAL_RUN_LAST, 0, NULL, NULL, NULL,
-                    G_TYPE_NONE, 2, G_TYPE_STRING | G_SIGNAL_TYPE_STATIC_SCOPE, G_TYPE_UINT64);
-  signals[SIGNAL_CLOSED]
-    = g_signal_new ("closed", VMM_TYPE_LINE_CHANNEL, G_SIGNAL_RUN_LAST, 0, NULL, NULL, NULL,
-                    G_TYPE_NONE, 1, G_TYPE_STRING);
+      = g_signal_new ("line", VMM_TYPE_LINE_CHANNEL, G_SIGNAL_RUN_LAST, 0, NULL, NULL, NULL,
+                      G_TYPE_NONE, 2, G_TYPE_STRING | G_SIGNAL_TYPE_STATIC_SCOPE, G_TYPE_UINT64);
+  signals[SIGNAL_CLOSED] = g_signal_new ("closed", VMM_TYPE_LINE_CHANNEL, G_SIGNAL_RUN_LAST, 0,
+                                         NULL, NULL, NULL, G_TYPE_NONE, 1, G_TYPE_STRING);
 }
 
 static void

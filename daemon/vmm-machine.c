@@ -375,9 +375,9 @@ vmm_machine_class_init (VmmMachineClass *klass)
                                           0, NULL, NULL, NULL, G_TYPE_NONE, 0);
   signals[SIGNAL_GONE] = g_signal_new ("gone", G_TYPE_FROM_CLASS (klass), G_SIGNAL_RUN_LAST, 0,
                                        NULL, NULL, NULL, G_TYPE_NONE, 0);
-  signals[SIGNAL_TRANSITION] = g_signal_new (
-      "transition", G_TYPE_FROM_CLASS (klass), G_SIGNAL_RUN_LAST, 0, NULL, NULL, NULL, G_TYPE_NONE,
-      3, G_TYPE_UINT, G_TYPE_UINT, G_TYPE_UINT);
+  signals[SIGNAL_TRANSITION]
+      = g_signal_new ("transition", G_TYPE_FROM_CLASS (klass), G_SIGNAL_RUN_LAST, 0, NULL, NULL,
+                      NULL, G_TYPE_NONE, 3, G_TYPE_UINT, G_TYPE_UINT, G_TYPE_UINT);
 }
 
 static void

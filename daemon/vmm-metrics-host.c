@@ -41,7 +41,7 @@ const char *
 vmm_attestation_state_to_nick (VmmAttestationState state)
 {
   static const char *const nicks[VMM_N_ATTESTATION_STATES]
-    = { "disabled", "pending", "released", "failed" };
+      = { "disabled", "pending", "released", "failed" };
 
   return nicks[state];
 }

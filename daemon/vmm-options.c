@@ -138,8 +138,7 @@ make_context (VmmOptions *self, GPtrArray *strings)
       entries[i].arg_data = flag_cb;
       entries[i].flags = row->type == VMM_OPTION_BOOLEAN ? G_OPTION_FLAG_OPTIONAL_ARG : 0;
       entries[i].description = describe_row (row);
-      entries[i].arg_description =
-          row->type == VMM_OPTION_BOOLEAN ? "true|false" : row->argument;
+      entries[i].arg_description = row->type == VMM_OPTION_BOOLEAN ? "true|false" : row->argument;
       g_ptr_array_add (strings, (gpointer) entries[i].description);
     }
   entries[vmm_n_option_rows].long_name = "help";
@@ -237,8 +236,8 @@ read_file (VmmOptions *self, GError **error)
 {
   int index = find_row ("config");
   const VmmOptionRow *row = &vmm_option_rows[index];
-  g_autofree char *path = self->slots[index].set ? g_strdup (self->slots[index].text)
-                                                 : row->find_default ();
+  g_autofree char *path
+      = self->slots[index].set ? g_strdup (self->slots[index].text) : row->find_default ();
   g_autoptr (GKeyFile) file = g_key_file_new ();
   g_autoptr (GError) problem = NULL;
   g_auto (GStrv) groups = NULL;

@@ -87,8 +87,7 @@ steal_command (VmmQmp *self, gint64 id)
 static void
 command_fail (Command *command, VmmError code, const char *text)
 {
-  g_task_return_error (command->task,
-                       vmm_error_new (code, "qmp %s: %s", command->name, text));
+  g_task_return_error (command->task, vmm_error_new (code, "qmp %s: %s", command->name, text));
   command_free (command);
 }
 
@@ -208,8 +207,8 @@ take_event (VmmQmp *self, JsonObject *message)
 static void
 fail_greeting (VmmQmp *self)
 {
-  vmm_line_handshake_fail (
-      &self->handshake, vmm_error_new (VMM_ERROR_INTERNAL, "qmp greeting: not a QMP server"));
+  vmm_line_handshake_fail (&self->handshake,
+                           vmm_error_new (VMM_ERROR_INTERNAL, "qmp greeting: not a QMP server"));
 }
 
 /* Features are negotiated with id 1, before anybody else may send a command. */
@@ -279,8 +278,8 @@ handshake_start (GSocket *socket, GCancellable *cancellable, GAsyncReadyCallback
   self->channel = vmm_line_channel_new (socket, LINE_MAX_SIZE);
   g_signal_connect_object (self->channel, "line", G_CALLBACK (line_cb), self, 0);
   g_signal_connect_object (self->channel, "closed", G_CALLBACK (closed_cb), self, 0);
-  vmm_line_handshake_begin (&self->handshake, G_OBJECT (self), self->channel, cancellable,
-                            callback, user_data);
+  vmm_line_handshake_begin (&self->handshake, G_OBJECT (self), self->channel, cancellable, callback,
+                            user_data);
 }
 
 static void
@@ -344,8 +343,7 @@ static void
 watch_command (Command *command, GCancellable *cancellable)
 {
   command->timeout_source = g_timeout_add (command->timeout_ms, command_timeout_cb, command);
-  command->cancelled_source
-      = vmm_source_new_cancelled (cancellable, command_cancelled_cb, command);
+  command->cancelled_source = vmm_source_new_cancelled (cancellable, command_cancelled_cb, command);
 }
 
 void
@@ -364,9 +362,8 @@ vmm_qmp_execute_async (VmmQmp *self, const char *command, JsonObject *arguments,
   g_task_set_check_cancellable (task, FALSE); /* an answer that came is never thrown away */
   if (!vmm_qmp_is_open (self))
     {
-      g_task_return_error (task, vmm_error_new (VMM_ERROR_INTERNAL,
-                                                "qmp %s: connection closed: %s", command,
-                                                self->closed_reason));
+      g_task_return_error (task, vmm_error_new (VMM_ERROR_INTERNAL, "qmp %s: connection closed: %s",
+                                                command, self->closed_reason));
       return;
     }
   if (g_hash_table_size (self->commands) >= IN_FLIGHT_MAX)
@@ -444,12 +441,10 @@ vmm_qmp_class_init (VmmQmpClass *class)
   G_OBJECT_CLASS (class)->dispose = vmm_qmp_dispose;
   G_OBJECT_CLASS (class)->finalize = vmm_qmp_finalize;
 
-  signals[SIGNAL_EVENT]
-    = g_signal_new ("event", VMM_TYPE_QMP, G_SIGNAL_RUN_LAST, 0, NULL, NULL, NULL, G_TYPE_NONE, 2,
-                    G_TYPE_STRING, JSON_TYPE_OBJECT);
-  signals[SIGNAL_CLOSED]
-    = g_signal_new ("closed", VMM_TYPE_QMP, G_SIGNAL_RUN_LAST, 0, NULL, NULL, NULL, G_TYPE_NONE, 1,
-                    G_TYPE_STRING);
+  signals[SIGNAL_EVENT] = g_signal_new ("event", VMM_TYPE_QMP, G_SIGNAL_RUN_LAST, 0, NULL, NULL,
+                                        NULL, G_TYPE_NONE, 2, G_TYPE_STRING, JSON_TYPE_OBJECT);
+  signals[SIGNAL_CLOSED] = g_signal_new ("closed", VMM_TYPE_QMP, G_SIGNAL_RUN_LAST, 0, NULL, NULL,
+                                         NULL, G_TYPE_NONE, 1, G_TYPE_STRING);
 }
 
 static void

@@ -21,10 +21,10 @@ check_image (JsonObject *image, const char *sha256)
   JsonObject *policy = NULL;
   JsonObject *golden = NULL;
 
-  if (!vmm_json_get_object (image, "policy", &policy, NULL) || policy == NULL ||
-      !vmm_json_get_object (policy, "golden_firmware", &golden, NULL) || golden == NULL ||
-      !vmm_json_get_string (golden, "sha256", NULL, &recorded, NULL) || recorded == NULL ||
-      g_ascii_strcasecmp (recorded, sha256) == 0)
+  if (!vmm_json_get_object (image, "policy", &policy, NULL) || policy == NULL
+      || !vmm_json_get_object (policy, "golden_firmware", &golden, NULL) || golden == NULL
+      || !vmm_json_get_string (golden, "sha256", NULL, &recorded, NULL) || recorded == NULL
+      || g_ascii_strcasecmp (recorded, sha256) == 0)
     return;
   vmm_json_get_string (image, "id", "", &id, NULL);
   vmm_json_get_string (image, "version", "", &version, NULL);
@@ -50,9 +50,9 @@ described_cb (GObject *source, GAsyncResult *result, gpointer user_data)
       vmm_log_warning ("describe host", "error", error->message, NULL);
       return;
     }
-  if (!vmm_json_get_object (json_node_get_object (node), "firmware", &firmware, NULL) ||
-      firmware == NULL || !vmm_json_get_string (firmware, "sha256", NULL, &sha256, NULL) ||
-      sha256 == NULL)
+  if (!vmm_json_get_object (json_node_get_object (node), "firmware", &firmware, NULL)
+      || firmware == NULL || !vmm_json_get_string (firmware, "sha256", NULL, &sha256, NULL)
+      || sha256 == NULL)
     return;
   vmm_json_get_string (firmware, "package", NULL, &package, NULL);
   vmm_json_get_string (firmware, "version", NULL, &version, NULL);

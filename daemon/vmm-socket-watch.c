@@ -34,8 +34,8 @@ static struct
   int fd;
   guint source;
   guint n_watches;
-  guint depth;     /* of dispatching */
-  GSList *dead;    /* freed when the events that may name them are done */
+  guint depth;  /* of dispatching */
+  GSList *dead; /* freed when the events that may name them are done */
 } set = { -1, 0, 0, 0, NULL };
 
 static void
@@ -128,8 +128,8 @@ vmm_socket_watch_new (int fd, VmmSocketReady ready, gpointer user_data)
 void
 vmm_socket_watch_set_writable (VmmSocketWatch *self, gboolean writable)
 {
-  struct epoll_event event = { .events = writable ? EPOLLIN | EPOLLOUT : EPOLLIN,
-                               .data.ptr = self };
+  struct epoll_event event
+      = { .events = writable ? EPOLLIN | EPOLLOUT : EPOLLIN, .data.ptr = self };
 
   if (self->own_source == 0)
     {
@@ -138,7 +138,7 @@ vmm_socket_watch_set_writable (VmmSocketWatch *self, gboolean writable)
     }
   g_source_remove (self->own_source);
   self->own_source
-    = g_unix_fd_add (self->fd, writable ? G_IO_IN | G_IO_OUT : G_IO_IN, own_source_cb, self);
+      = g_unix_fd_add (self->fd, writable ? G_IO_IN | G_IO_OUT : G_IO_IN, own_source_cb, self);
 }
 
 void

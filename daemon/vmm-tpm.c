@@ -124,8 +124,8 @@ build_spec (const char *vm_id, const char *directory, const char *socket_path, c
   g_autofree char *state = g_strdup_printf ("dir=%s", relative ? "." : directory);
   g_autofree char *control
       = g_strdup_printf ("type=unixio,path=%s", relative ? SOCKET_NAME : socket_path);
-  const char *const argv[] = { "swtpm", "socket",  "--tpm2",      "--tpmstate", state,     "--ctrl",
-                               control, "--terminate", "--log", "level=2",   NULL };
+  const char *const argv[] = { "swtpm", "socket",      "--tpm2", "--tpmstate", state, "--ctrl",
+                               control, "--terminate", "--log",  "level=2",    NULL };
   VmmProcessSpec *spec = vmm_process_spec_new (id, argv);
 
   vmm_process_spec_set_owner (spec, vm_id, "tpm");

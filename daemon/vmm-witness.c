@@ -68,9 +68,9 @@ take_hello (VmmWitness *self, JsonObject *message)
   if (message == NULL || !vmm_json_get_int (message, "vmm-monitor", 0, &version, NULL)
       || version < 1)
     {
-      vmm_line_handshake_fail (&self->handshake,
-                               vmm_error_new (VMM_ERROR_INTERNAL,
-                                              "the socket is not served by vmm-monitor"));
+      vmm_line_handshake_fail (
+          &self->handshake,
+          vmm_error_new (VMM_ERROR_INTERNAL, "the socket is not served by vmm-monitor"));
       return;
     }
   if (version != PROTOCOL_VERSION)
@@ -130,8 +130,8 @@ handshake_start (GSocket *socket, GCancellable *cancellable, GAsyncReadyCallback
   self->channel = vmm_line_channel_new (socket, LINE_MAX_SIZE);
   g_signal_connect_object (self->channel, "line", G_CALLBACK (line_cb), self, 0);
   g_signal_connect_object (self->channel, "closed", G_CALLBACK (closed_cb), self, 0);
-  vmm_line_handshake_begin (&self->handshake, G_OBJECT (self), self->channel, cancellable,
-                            callback, user_data);
+  vmm_line_handshake_begin (&self->handshake, G_OBJECT (self), self->channel, cancellable, callback,
+                            user_data);
 }
 
 /* How to reach the monitor in a folder; the texts are the ones for one that was just started. */
@@ -160,8 +160,9 @@ build_spec (const VmmWitnessConfig *config, const char *log_path)
   g_autofree char *id = vmm_process_id_for_vm (config->vm_id, "monitor");
   g_autofree char *cid = g_strdup_printf ("%u", config->cid);
   g_autofree char *port = g_strdup_printf ("%u", config->notify_port);
-  const char *const argv[] = { "vmm-monitor", "--directory",   config->directory, "--cid",
-                               cid,           "--notify-port", port,              NULL };
+  const char *const argv[] = { "vmm-monitor", "--directory", config->directory,
+                               "--cid",       cid,           "--notify-port",
+                               port,          NULL };
   VmmProcessSpec *spec = vmm_process_spec_new (id, argv);
 
   vmm_process_spec_set_owner (spec, config->vm_id, "monitor");
@@ -283,11 +284,10 @@ vmm_witness_class_init (VmmWitnessClass *class)
   G_OBJECT_CLASS (class)->finalize = vmm_witness_finalize;
 
   signals[SIGNAL_EVENT]
-    = g_signal_new ("event", VMM_TYPE_WITNESS, G_SIGNAL_RUN_LAST, 0, NULL, NULL, NULL,
-                    G_TYPE_NONE, 3, G_TYPE_UINT64, G_TYPE_STRING, JSON_TYPE_OBJECT);
-  signals[SIGNAL_CLOSED]
-    = g_signal_new ("closed", VMM_TYPE_WITNESS, G_SIGNAL_RUN_LAST, 0, NULL, NULL, NULL,
-                    G_TYPE_NONE, 1, G_TYPE_STRING);
+      = g_signal_new ("event", VMM_TYPE_WITNESS, G_SIGNAL_RUN_LAST, 0, NULL, NULL, NULL,
+                      G_TYPE_NONE, 3, G_TYPE_UINT64, G_TYPE_STRING, JSON_TYPE_OBJECT);
+  signals[SIGNAL_CLOSED] = g_signal_new ("closed", VMM_TYPE_WITNESS, G_SIGNAL_RUN_LAST, 0, NULL,
+                                         NULL, NULL, G_TYPE_NONE, 1, G_TYPE_STRING);
 }
 
 static void

@@ -26,8 +26,9 @@ caller_left_cb (GCancellable *cancellable, gpointer user_data)
   VmmMachineWait *wait = user_data;
   g_autoptr (GTask) task = g_steal_pointer (&wait->task);
 
-  g_task_return_error_if_cancelled (task);
+  /* Who is answered here may bring the operation to its end, which frees the wait. */
   vmm_source_clear (&wait->left);
+  g_task_return_error_if_cancelled (task);
   return G_SOURCE_REMOVE;
 }
 

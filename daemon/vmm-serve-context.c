@@ -8,7 +8,6 @@
 
 #include "vmm-serve-context.h"
 
-#include <pwd.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -190,8 +189,8 @@ configure_plugins (VmmPluginRegistry *registry, VmmOptions *options, gboolean em
     .emulated = emulated,
   };
 
-  /* A root daemon drops its children to this account where there is one. */
-  if (geteuid () == 0 && getpwnam (ACCOUNT) != NULL)
+  /* A root daemon drops its children to this account; a plugin says when there is none. */
+  if (geteuid () == 0)
     config.account = ACCOUNT;
   vmm_plugin_registry_instantiate (registry, &config);
   log_plugins (registry);

@@ -108,7 +108,7 @@ return_start_error (GTask *task, GError *error)
 
   settle (start);
   if (!g_error_matches (error, G_IO_ERROR, G_IO_ERROR_CANCELLED))
-    g_prefix_error (&error, "start %s: ", start->setup->program);
+    g_prefix_error (&error, "%s: ", start->setup->program);
   g_task_return_error (task, error);
 }
 

@@ -374,20 +374,20 @@ test_no_program (Fixture *fixture, gconstpointer data)
   g_autoptr (VmmProcessSpec) spec_script = vmm_process_spec_new ("a", script_argv);
   g_autofree char *text = NULL;
 
-  assert_fails (fixture, spec, "start vmm-no-such-program: executable file not found in $PATH");
+  assert_fails (fixture, spec, "vmm-no-such-program: executable file not found in $PATH");
 
-  text = g_strdup_printf ("start %s: no such file or directory", absent);
+  text = g_strdup_printf ("%s: no such file or directory", absent);
   assert_fails (fixture, spec_absent, text);
 
   g_assert_true (g_file_set_contents (plain, "x", -1, NULL));
   g_free (text);
-  text = g_strdup_printf ("start %s: permission denied", plain);
+  text = g_strdup_printf ("%s: permission denied", plain);
   assert_fails (fixture, spec_plain, text);
 
   g_assert_true (g_file_set_contents (script, "#!/no/such/interpreter\n", -1, NULL));
   g_assert_no_errno (g_chmod (script, 0700));
   g_free (text);
-  text = g_strdup_printf ("start %s: no such file or directory", script);
+  text = g_strdup_printf ("%s: no such file or directory", script);
   assert_fails (fixture, spec_script, text);
 }
 
@@ -397,7 +397,7 @@ test_no_directory (Fixture *fixture, gconstpointer data)
   g_autoptr (VmmProcessSpec) spec = shell (fixture, "x", "true");
 
   vmm_process_spec_set_directory (spec, "/no/such/directory");
-  assert_fails (fixture, spec, "start sh: change the directory: no such file or directory");
+  assert_fails (fixture, spec, "sh: change the directory: no such file or directory");
 }
 
 static void
@@ -425,7 +425,7 @@ test_bad_log (Fixture *fixture, gconstpointer data)
     {
       g_autoptr (VmmProcessSpec) spec = shell (fixture, "x", "true");
       g_autofree char *text
-          = g_strdup_printf ("start sh: open log %s: %s", cases[i].path, cases[i].why);
+          = g_strdup_printf ("sh: open log %s: %s", cases[i].path, cases[i].why);
 
       vmm_process_spec_set_log (spec, cases[i].path);
       assert_fails (fixture, spec, text);

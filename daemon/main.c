@@ -72,6 +72,8 @@ take_verbose (int *argc, char **argv)
 int
 main (int argc, char **argv)
 {
+  g_autofree char *problem = NULL;
+
   /* One heap for all threads: the few that there are do not contend for it. */
   mallopt (M_ARENA_MAX, 1);
   setlocale (LC_ALL, "");
@@ -91,9 +93,9 @@ main (int argc, char **argv)
   for (guint i = 0; i < G_N_ELEMENTS (commands); i++)
     if (strcmp (argv[1], commands[i].name) == 0)
       return commands[i].run (argc - 1, argv + 1);
-  if (argv[1][0] == '-')
-    g_printerr ("Error: unknown flag: %s\n", argv[1]);
-  else
-    g_printerr ("Error: unknown command \"%s\" for \"vm-manager\"\n", argv[1]);
+  problem = argv[1][0] == '-'
+                ? g_strdup_printf (_ ("unknown flag: %s"), argv[1])
+                : g_strdup_printf (_ ("unknown command \"%s\" for \"vm-manager\""), argv[1]);
+  g_printerr ("Error: %s; %s\n", problem, _ ("see \"vm-manager --help\""));
   return 1;
 }

@@ -76,9 +76,9 @@ static char *
 check_network_name (const char *text, gint64 number)
 {
   if (*text == '\0')
-    return g_strdup ("name required");
+    return g_strdup (_ ("name required"));
   if (!vmm_name_is_dns_label (text))
-    return g_strdup_printf ("name \"%s\" must be a DNS label", text);
+    return g_strdup_printf (_ ("name \"%s\" must be a DNS label"), text);
   return NULL;
 }
 
@@ -87,7 +87,7 @@ check_port (const char *text, gint64 number)
 {
   if (number >= 0 && number <= G_MAXUINT32)
     return NULL;
-  return g_strdup_printf ("%" G_GINT64_FORMAT " is not a vsock port", number);
+  return g_strdup_printf (_ ("%s is not a vsock port"), text);
 }
 
 static char *
@@ -95,13 +95,13 @@ check_series (const char *text, gint64 number)
 {
   if (number >= 0 && number <= G_MAXINT)
     return NULL;
-  return g_strdup_printf ("%" G_GINT64_FORMAT " must be at least 1", number);
+  return g_strdup_printf (_ ("%s must be at least 1"), text);
 }
 
 static char *
 check_timeout (const char *text, gint64 number)
 {
-  return number > 0 ? NULL : g_strdup_printf ("\"%s\" must be more than 0s", text);
+  return number > 0 ? NULL : g_strdup_printf (_ ("\"%s\" must be more than 0s"), text);
 }
 
 const VmmOptionRow vmm_option_rows[] = {
@@ -185,20 +185,20 @@ vmm_option_row_parse (const VmmOptionRow *row, const char *text, gint64 *number)
 {
   *number = 0;
   if (!g_utf8_validate (text, -1, NULL))
-    return g_strdup ("not valid UTF-8");
+    return g_strdup (_ ("not valid UTF-8"));
   switch (row->type)
     {
     case VMM_OPTION_BOOLEAN:
       if (!parse_boolean (text, number))
-        return g_strdup_printf ("\"%s\" is not true or false", text);
+        return g_strdup_printf (_ ("\"%s\" is not true or false"), text);
       break;
     case VMM_OPTION_INT:
       if (!g_ascii_string_to_signed (text, 10, G_MININT64, G_MAXINT64, number, NULL))
-        return g_strdup_printf ("\"%s\" is not a number", text);
+        return g_strdup_printf (_ ("\"%s\" is not a number"), text);
       break;
     case VMM_OPTION_DURATION:
       if (!vmm_duration_from_text (text, number))
-        return g_strdup_printf ("\"%s\" is not a duration such as 30s, 5m or 1h30m", text);
+        return g_strdup_printf (_ ("\"%s\" is not a duration such as 30s, 5m or 1h30m"), text);
       break;
     case VMM_OPTION_STRING:
     default:

@@ -172,16 +172,19 @@ parse_flags (VmmOptions *self, int *argc, char ***argv, GError **error)
 {
   g_autoptr (GPtrArray) strings = g_ptr_array_new_with_free_func (g_free);
   g_autoptr (GOptionContext) context = make_context (self, strings);
+  g_autoptr (GError) problem = NULL;
 
-  if (!g_option_context_parse (context, argc, argv, error))
-    return FALSE;
-  if (*argc > 1 && !self->help)
-    {
-      g_set_error (error, G_OPTION_ERROR, G_OPTION_ERROR_FAILED, "unexpected argument \"%s\"",
-                   (*argv)[1]);
-      return FALSE;
-    }
-  return TRUE;
+  if (g_option_context_parse (context, argc, argv, &problem) && *argc > 1 && !self->help)
+    g_set_error (&problem, G_OPTION_ERROR, G_OPTION_ERROR_UNKNOWN_OPTION,
+                 _ ("unexpected argument \"%s\""), (*argv)[1]);
+  if (problem == NULL)
+    return TRUE;
+  if (g_error_matches (problem, G_OPTION_ERROR, G_OPTION_ERROR_UNKNOWN_OPTION))
+    g_set_error (error, problem->domain, problem->code, _ ("%s; see \"vm-manager serve --help\""),
+                 problem->message);
+  else
+    g_propagate_error (error, g_steal_pointer (&problem));
+  return FALSE;
 }
 
 /* Empty or unreadable is the same as not there. */
@@ -248,8 +251,8 @@ read_file (VmmOptions *self, GError **error)
     {
       if (g_error_matches (problem, G_FILE_ERROR, G_FILE_ERROR_NOENT) && !self->slots[index].set)
         return TRUE;
-      g_set_error (error, G_OPTION_ERROR, G_OPTION_ERROR_FAILED, "configuration file %s: %s", path,
-                   problem->message);
+      g_set_error (error, G_OPTION_ERROR, G_OPTION_ERROR_FAILED, _ ("configuration file %s: %s"),
+                   path, problem->message);
       return FALSE;
     }
   groups = g_key_file_get_groups (file, NULL);

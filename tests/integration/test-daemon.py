@@ -619,13 +619,16 @@ def call(*arguments):
     return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, check=False, timeout=DEADLINE)
 
 
+UNKNOWN_COMMAND = 'Error: unknown command "nothing" for "vm-manager"; see "vm-manager --help"\n'
+
+
 def test_command_line():
     assert call("--version").stdout.startswith("vm-manager version ")
     version = call("version")
     assert version.returncode == 0 and len(version.stdout.splitlines()) == 3
     assert "serve" in call().stdout
     wrong = call("nothing")
-    assert wrong.returncode == 1 and wrong.stderr == 'Error: unknown command "nothing" for "vm-manager"\n', wrong
+    assert wrong.returncode == 1 and wrong.stderr == UNKNOWN_COMMAND, wrong
     wrong = call("--nothing")
     assert wrong.returncode == 1 and wrong.stderr.startswith("Error: "), wrong
     shown = call("serve", "--help")

@@ -148,9 +148,9 @@ typedef struct
 } Wrong;
 
 static const Wrong wrong[] = {
-  { "--bogus", "Unknown option --bogus" },
-  { "--bogus=1", "Unknown option --bogus=1" },
-  { "word", "unexpected argument \"word\"" },
+  { "--bogus", "Unknown option --bogus; see \"vm-manager serve --help\"" },
+  { "--bogus=1", "Unknown option --bogus=1; see \"vm-manager serve --help\"" },
+  { "word", "unexpected argument \"word\"; see \"vm-manager serve --help\"" },
   { "--stop-timeout=soon", "--stop-timeout: \"soon\" is not a duration such as 30s, 5m or 1h30m" },
   { "--stop-timeout=0s", "--stop-timeout: \"0s\" must be more than 0s" },
   { "--stop-timeout=-1s", NULL },

@@ -216,11 +216,13 @@ ignore_signals (void)
 }
 
 static gboolean
-make_folder (const char *path, GError **error)
+make_folder (Daemon *daemon, const char *flag, GError **error)
 {
+  const char *path = vmm_options_get_string (daemon->options, flag);
+
   if (vmm_file_make_directory (path, 0750, error))
     return TRUE;
-  g_prefix_error (error, "create %s: ", path);
+  g_prefix_error (error, "--%s: ", flag);
   return FALSE;
 }
 
@@ -229,12 +231,12 @@ prepare (Daemon *daemon, GError **error)
 {
   const char *state_dir = vmm_options_get_string (daemon->options, "state-dir");
 
-  if (!make_folder (state_dir, error))
+  if (!make_folder (daemon, "state-dir", error))
     return FALSE;
   daemon->lock = vmm_state_lock_take (state_dir, error);
   if (daemon->lock < 0)
     return FALSE;
-  if (!make_folder (vmm_options_get_string (daemon->options, "image-dir"), error))
+  if (!make_folder (daemon, "image-dir", error))
     return FALSE;
   daemon->service = vmm_serve_build_service (daemon->options, error);
   if (daemon->service == NULL)

@@ -484,7 +484,7 @@ def test_start_errors():
         (["--listen=1.2.3.4:5"], "--listen: "),
         (["--listen=127.0.0.1:1:1"], "--listen: "),
         (["--config=/nonexistent"], "/nonexistent"),
-        (["--state-dir=/proc/nothing"], "create /proc/nothing: "),
+        (["--state-dir=/proc/nothing"], "--state-dir: create /proc/nothing: No"),
         (["--storage=fake"], "--storage: unsupported: fake storage unavailable: told so", {"VMM_FAKE": "unavailable=storage"}),
     ]
     for flags, text, *env in cases:

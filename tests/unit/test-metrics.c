@@ -210,7 +210,8 @@ test_attestation (Fixture *fixture, gconstpointer data)
 static void
 change (Fixture *fixture)
 {
-  g_signal_emit_by_name (fixture->vm->machine, "changed");
+  g_signal_emit_by_name (fixture->vm->machine, "transition", VMM_MACHINE_EVENT_GUEST_STATUS,
+                         VMM_MACHINE_READY, VMM_MACHINE_READY);
 }
 
 static void

@@ -569,6 +569,7 @@ test_no_firmware (Fixture *fixture, gconstpointer data)
   g_autoptr (JsonNode) started = NULL;
   g_autoptr (JsonNode) again = NULL;
 
+  g_assert_nonnull (stopped);
   g_assert_cmpint (g_unlink (variables), ==, 0);
   service_fixture_call_badly (service, "create_vm", VMM_ERROR_UNSUPPORTED,
                               "unsupported: no firmware: */ovmf/vars.fd is not there: install *",

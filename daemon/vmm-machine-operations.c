@@ -295,18 +295,26 @@ vmm_machine_reboot_finish (VmmMachine *self, GAsyncResult *result, GError **erro
 static void
 discarded_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 {
-  VmmMachine *self = user_data;
+  VmmMachine *self = VMM_MACHINE (source);
+  g_autoptr (GError) error = NULL;
 
-  /* A tear-down goes to its end whatever fails on the way. */
-  vmm_sequence_run_finish (result, NULL);
-  vmm_machine_handle_event (self, VMM_MACHINE_EVENT_DISCARDED, NULL, NULL);
-  vmm_machine_operation_done (self, NULL);
+  if (vmm_machine_run_discard_finish (self, result, &error))
+    {
+      vmm_machine_handle_event (self, VMM_MACHINE_EVENT_DISCARDED, NULL, NULL);
+      vmm_machine_operation_done (self, NULL);
+      return;
+    }
+  /* A record that is still there comes back with the next start: this is not deleted. */
+  g_prefix_error (&error, "vm %s is not deleted, delete it again: ", self->record->id);
+  vmm_machine_handle_event (self, VMM_MACHINE_EVENT_INTERRUPTED, error->message, NULL);
+  vmm_machine_waits_return (&self->delete_waits, error);
+  vmm_machine_operation_done (self, error);
 }
 
 static void
 helpers_ended_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 {
-  vmm_machine_run_discard_async (VMM_MACHINE (source), discarded_cb, source);
+  vmm_machine_run_discard_async (VMM_MACHINE (source), discarded_cb, NULL);
 }
 
 static void

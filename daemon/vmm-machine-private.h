@@ -145,6 +145,8 @@ void vmm_machine_run_boot_async (VmmMachine *self, const char *name, GCancellabl
                                  GAsyncReadyCallback callback, gpointer user_data);
 void vmm_machine_run_discard_async (VmmMachine *self, GAsyncReadyCallback callback,
                                     gpointer user_data);
+/* FALSE when the folder with the record is still there. */
+gboolean vmm_machine_run_discard_finish (VmmMachine *self, GAsyncResult *result, GError **error);
 
 /* Opens the volume unless it is open; the lease that the VM has. Also for a reattach. */
 void vmm_machine_open_volume_async (gpointer subject, GCancellable *cancellable,

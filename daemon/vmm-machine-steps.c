@@ -430,6 +430,8 @@ static const VmmStep discard_steps[] = {
   { "volume", remove_volume_async, vmm_machine_step_finish, NULL, NULL },
   { "directory", remove_directory_async, vmm_machine_step_finish, NULL, NULL },
 };
+/* All but the last. */
+#define N_GIVEN_BACK (G_N_ELEMENTS (discard_steps) - 1)
 
 void
 vmm_machine_run_create_async (VmmMachine *self, GCancellable *cancellable,
@@ -450,9 +452,42 @@ vmm_machine_run_create_async (VmmMachine *self, GCancellable *cancellable,
                           cancellable, callback, user_data);
 }
 
+/* What is left of the VM is its folder; only with that gone is it deleted. */
+static void
+directory_removed_cb (GObject *source, GAsyncResult *result, gpointer user_data)
+{
+  g_autoptr (GTask) task = user_data;
+  VmmMachine *self = g_task_get_source_object (task);
+  GError *error = NULL;
+
+  if (!vmm_sequence_run_finish (result, &error))
+    self->storing = TRUE;
+  vmm_machine_step_return (task, error, "remove folder: ");
+}
+
+static void
+given_back_cb (GObject *source, GAsyncResult *result, gpointer user_data)
+{
+  GTask *task = user_data;
+
+  /* It goes to its end whatever fails on the way. */
+  vmm_sequence_run_finish (result, NULL);
+  vmm_sequence_run_async ("delete", discard_steps + N_GIVEN_BACK, 1,
+                          g_task_get_source_object (task), FALSE, NULL, directory_removed_cb, task);
+}
+
 void
 vmm_machine_run_discard_async (VmmMachine *self, GAsyncReadyCallback callback, gpointer user_data)
 {
-  vmm_sequence_run_async ("delete", discard_steps, G_N_ELEMENTS (discard_steps), self, TRUE, NULL,
-                          callback, user_data);
+  GTask *task
+      = vmm_machine_step_task (self, NULL, callback, user_data, vmm_machine_run_discard_async);
+
+  vmm_sequence_run_async ("delete", discard_steps, N_GIVEN_BACK, self, TRUE, NULL, given_back_cb,
+                          task);
+}
+
+gboolean
+vmm_machine_run_discard_finish (VmmMachine *self, GAsyncResult *result, GError **error)
+{
+  return g_task_propagate_boolean (G_TASK (result), error);
 }

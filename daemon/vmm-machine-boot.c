@@ -24,12 +24,13 @@ attached_cb (GObject *source, GAsyncResult *result, gpointer user_data)
   g_autoptr (GTask) task = user_data;
   VmmMachine *self = g_task_get_source_object (task);
   GError *error = NULL;
-  GStrv arguments = vmm_network_table_attach_finish (VMM_NETWORK_TABLE (source), result, &error);
+  VmmAttachment *attachment
+      = vmm_network_table_attach_finish (VMM_NETWORK_TABLE (source), result, &error);
 
-  if (arguments != NULL)
+  if (attachment != NULL)
     {
-      g_strfreev (self->network_arguments);
-      self->network_arguments = arguments;
+      g_clear_pointer (&self->attachment, vmm_attachment_unref);
+      self->attachment = attachment;
     }
   vmm_machine_step_return (task, error, "attach network: ");
 }

@@ -87,7 +87,7 @@ struct _VmmMachine
   VmmQmp *qmp;
   VmmWitness *witness;
   GCancellable *reconnect; /* of a witness that was lost; NULL when none is in flight */
-  GStrv network_arguments;
+  VmmAttachment *attachment; /* to its network; NULL before the first boot */
   const char *boot_phase;
   gboolean qemu_answered; /* on QMP, in this start */
   gboolean starting;     /* exits and the journal are held back until the start is recorded */

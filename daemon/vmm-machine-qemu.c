@@ -149,7 +149,7 @@ build_arguments (VmmMachine *self, QemuStep *step, GError **error)
   config->monitor_qmp_socket = keep (&build, vmm_machine_dup_path (self, "monitor-qmp.sock"));
   config->ovmf_code = vmm_host_get_ovmf_code (self->context->host);
   config->ovmf_vars = keep (&build, vmm_machine_dup_path (self, "ovmf_vars.fd"));
-  config->network_arguments = (const char *const *) self->network_arguments;
+  config->network_arguments = vmm_attachment_get_arguments (self->attachment);
   config->vsock = g_access (VSOCK_DEVICE, R_OK | W_OK) == 0 ? VMM_QEMU_VSOCK_VHOST
                                                             : VMM_QEMU_VSOCK_NONE;
   config->cid = self->record->cid;
@@ -187,6 +187,18 @@ add_volume (VmmMachine *self, VmmProcessSpec *spec, GError **error)
   return TRUE;
 }
 
+static void
+add_devices (VmmMachine *self, VmmProcessSpec *spec)
+{
+  const char *const *devices = vmm_attachment_get_devices (self->attachment);
+
+  if (strcmp (self->record->accelerator, "kvm") == 0)
+    vmm_process_spec_add_device (spec, KVM_DEVICE);
+  vmm_process_spec_add_device (spec, VSOCK_DEVICE);
+  for (guint i = 0; devices[i] != NULL; i++)
+    vmm_process_spec_add_device (spec, devices[i]);
+}
+
 static VmmProcessSpec *
 build_spec (VmmMachine *self, QemuStep *step, GError **error)
 {
@@ -203,9 +215,7 @@ build_spec (VmmMachine *self, QemuStep *step, GError **error)
   vmm_process_spec_set_flags (spec, VMM_PROCESS_DENY_IO_URING);
   vmm_process_spec_add_writable_path (spec, self->directory);
   vmm_process_spec_add_after (spec, tpm_id);
-  if (strcmp (self->record->accelerator, "kvm") == 0)
-    vmm_process_spec_add_device (spec, KVM_DEVICE);
-  vmm_process_spec_add_device (spec, VSOCK_DEVICE);
+  add_devices (self, spec);
   if (!add_volume (self, spec, error))
     return NULL;
   return g_steal_pointer (&spec);

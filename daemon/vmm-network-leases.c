@@ -231,12 +231,12 @@ attached_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 {
   g_autoptr (GTask) task = user_data;
   GError *error = NULL;
-  GStrv arguments = vmm_network_attach_finish (VMM_NETWORK (source), result, &error);
+  VmmAttachment *attachment = vmm_network_attach_finish (VMM_NETWORK (source), result, &error);
 
-  if (arguments == NULL)
+  if (attachment == NULL)
     g_task_return_error (task, error);
   else
-    g_task_return_pointer (task, arguments, (GDestroyNotify) g_strfreev);
+    g_task_return_pointer (task, attachment, (GDestroyNotify) vmm_attachment_unref);
 }
 
 static void
@@ -315,7 +315,7 @@ vmm_network_table_attach_async (VmmNetworkTable *self, const char *name, const c
   vmm_network_table_open_async (self, entry, cancellable, up_cb, g_steal_pointer (&task));
 }
 
-GStrv
+VmmAttachment *
 vmm_network_table_attach_finish (VmmNetworkTable *self, GAsyncResult *result, GError **error)
 {
   g_return_val_if_fail (g_task_is_valid (result, self), NULL);

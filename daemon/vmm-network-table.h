@@ -71,7 +71,8 @@ void vmm_network_table_attach_async (VmmNetworkTable *self, const char *name, co
                                      const char *socket_path, const char *metadata_path,
                                      GCancellable *cancellable, GAsyncReadyCallback callback,
                                      gpointer user_data);
-GStrv vmm_network_table_attach_finish (VmmNetworkTable *self, GAsyncResult *result, GError **error);
+VmmAttachment *vmm_network_table_attach_finish (VmmNetworkTable *self, GAsyncResult *result,
+                                                GError **error);
 /* keep_running: the daemon ends and the packets go on where the backend can. */
 void vmm_network_table_close_async (VmmNetworkTable *self, gboolean keep_running,
                                     GCancellable *cancellable, GAsyncReadyCallback callback,

@@ -93,7 +93,7 @@ real_pointer_finish (VmmNetwork *self, GAsyncResult *result, GError **error)
   return g_task_propagate_pointer (G_TASK (result), error);
 }
 
-static GStrv
+static VmmAttachment *
 real_attach_finish (VmmNetwork *self, GAsyncResult *result, GError **error)
 {
   return real_pointer_finish (self, result, error);
@@ -198,10 +198,9 @@ vmm_network_attach_async (VmmNetwork *self, const VmmNetworkPort *port, GCancell
  *
  * Ends vmm_network_attach_async().
  *
- * Returns: (transfer full) (array zero-terminated=1): QEMU's arguments for the port, such as
- *   `-netdev` and `-device` with their values, or %NULL with an error
+ * Returns: (transfer full): what QEMU is told and may open, or %NULL with an error
  */
-GStrv
+VmmAttachment *
 vmm_network_attach_finish (VmmNetwork *self, GAsyncResult *result, GError **error)
 {
   g_return_val_if_fail (VMM_IS_NETWORK (self), NULL);

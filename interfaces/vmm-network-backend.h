@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
+#include "vmm-attachment.h"
 #include "vmm-backend.h"
 #include "vmm-launcher.h"
 
@@ -110,7 +111,7 @@ struct _VmmNetworkClass
 
   void (*attach_async) (VmmNetwork *self, const VmmNetworkPort *port, GCancellable *cancellable,
                         GAsyncReadyCallback callback, gpointer user_data);
-  GStrv (*attach_finish) (VmmNetwork *self, GAsyncResult *result, GError **error);
+  VmmAttachment *(*attach_finish) (VmmNetwork *self, GAsyncResult *result, GError **error);
   void (*detach_async) (VmmNetwork *self, const char *vm_id, GCancellable *cancellable,
                         GAsyncReadyCallback callback, gpointer user_data);
   gboolean (*detach_finish) (VmmNetwork *self, GAsyncResult *result, GError **error);
@@ -132,7 +133,7 @@ struct _VmmNetworkClass
 void vmm_network_attach_async (VmmNetwork *self, const VmmNetworkPort *port,
                                GCancellable *cancellable, GAsyncReadyCallback callback,
                                gpointer user_data);
-GStrv vmm_network_attach_finish (VmmNetwork *self, GAsyncResult *result, GError **error);
+VmmAttachment *vmm_network_attach_finish (VmmNetwork *self, GAsyncResult *result, GError **error);
 void vmm_network_detach_async (VmmNetwork *self, const char *vm_id, GCancellable *cancellable,
                                GAsyncReadyCallback callback, gpointer user_data);
 gboolean vmm_network_detach_finish (VmmNetwork *self, GAsyncResult *result, GError **error);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
+#include "vmm-attachment.h"
 #include "vmm-attestor.h"
 #include "vmm-backend.h"
 #include "vmm-error.h"

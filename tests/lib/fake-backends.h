@@ -5,6 +5,9 @@
 
 G_BEGIN_DECLS
 
+/* What QEMU needs to open for a port of the fake network. */
+#define TEST_FAKE_NETWORK_DEVICE "/dev/net/tun"
+
 /* One backend of each kind, all named "fake", that act on nothing but memory and do as they are
  * told. They live in one control block per process: what they hold survives a "daemon" that a test
  * drops and makes again, and goes with test_fakes_reset().

@@ -154,15 +154,16 @@ attach (GTask *task, gboolean lie)
   Port *port = g_task_get_task_data (task);
   g_auto (GStrv) parts = g_strsplit (port->socket_path != NULL ? port->socket_path : "", ",", -1);
   g_autofree char *path = g_strjoinv (",,", parts);
-  GStrv arguments = g_new0 (char *, 5);
+  g_autofree char *netdev
+      = g_strdup_printf ("stream,id=net0,server=on,addr.type=unix,addr.path=%s", path);
+  g_autofree char *device = g_strdup_printf ("virtio-net-pci,netdev=net0,mac=%s",
+                                             lie ? "02:00:00:00:00:00" : port->mac);
+  const char *arguments[] = { "-netdev", netdev, "-device", device, NULL };
+  VmmAttachment *attachment = vmm_attachment_new (arguments);
 
-  arguments[0] = g_strdup ("-netdev");
-  arguments[1] = g_strdup_printf ("stream,id=net0,server=on,addr.type=unix,addr.path=%s", path);
-  arguments[2] = g_strdup ("-device");
-  arguments[3] = g_strdup_printf ("virtio-net-pci,netdev=net0,mac=%s",
-                                  lie ? "02:00:00:00:00:00" : port->mac);
+  vmm_attachment_add_device (attachment, TEST_FAKE_NETWORK_DEVICE);
   g_hash_table_insert (ports, g_strdup (port->vm_id), g_rc_box_acquire (port));
-  g_task_return_pointer (task, arguments, (GDestroyNotify) g_strfreev);
+  g_task_return_pointer (task, attachment, (GDestroyNotify) vmm_attachment_unref);
 }
 
 static void

@@ -9,6 +9,7 @@
 #include "fake-peers.h"
 #include "test-await.h"
 #include "vmm-json.h"
+#include "vmm-machine-private.h"
 
 char *
 machine_fixture_path (MachineFixture *self, const char *name)
@@ -457,6 +458,17 @@ machine_fixture_kill (MachineFixture *self)
   drop_machine (self);
   clear_context (self);
   test_drain ();
+}
+
+void
+machine_fixture_flush (MachineFixture *self)
+{
+  TestAwait await = TEST_AWAIT_INIT;
+  g_autoptr (GAsyncResult) result = NULL;
+
+  vmm_machine_save_async (self->machine, test_await_cb, &await);
+  result = test_await (&await);
+  g_assert_true (vmm_machine_save_finish (self->machine, result, NULL));
 }
 
 char *

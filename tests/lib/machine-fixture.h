@@ -53,6 +53,8 @@ void machine_fixture_end_qemu (MachineFixture *self, int code, int signum, const
 /* The daemon is killed and comes back: vm.json is read and the machine recovered. */
 void machine_fixture_kill (MachineFixture *self);
 void machine_fixture_recover (MachineFixture *self);
+/* Until no write of the record is in flight. */
+void machine_fixture_flush (MachineFixture *self);
 /* vm.json as text, and rewritten with one piece replaced. */
 char *machine_fixture_read_record (MachineFixture *self);
 void machine_fixture_edit_record (MachineFixture *self, const char *from, const char *to);

@@ -287,7 +287,8 @@ test_networks (void)
   g_autoptr (VmmNetwork) network = NULL;
   g_autoptr (GIOStream) near_end = NULL;
   g_autoptr (GIOStream) far_end = NULL;
-  g_auto (GStrv) arguments = NULL;
+  g_autoptr (VmmAttachment) attachment = NULL;
+  const char *const *arguments;
   GAsyncResult *result;
   g_autoptr (GError) error = NULL;
   TestAwait await = TEST_AWAIT_INIT;
@@ -301,9 +302,10 @@ test_networks (void)
 
   vmm_network_attach_async (network, &port, NULL, test_await_cb, &await);
   result = test_await (&await);
-  arguments = vmm_network_attach_finish (network, result, &error);
+  attachment = vmm_network_attach_finish (network, result, &error);
   g_object_unref (result);
-  g_assert_cmpuint (g_strv_length (arguments), ==, 4);
+  arguments = vmm_attachment_get_arguments (attachment);
+  g_assert_cmpuint (g_strv_length ((GStrv) arguments), ==, 4);
   g_assert_cmpstr (arguments[1], ==, "stream,id=net0,server=on,addr.type=unix,addr.path=/run/a,,b");
   g_assert_cmpstr (arguments[3], ==, "virtio-net-pci,netdev=net0,mac=52:54:00:00:00:01");
   g_assert_cmpstr (test_fakes_get_metadata_path ("a"), ==, "/run/meta");

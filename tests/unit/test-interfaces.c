@@ -291,6 +291,24 @@ test_attestor (void)
 }
 
 static void
+test_attachment (void)
+{
+  const char *arguments[] = { "-netdev", "tap,id=net0", NULL };
+  g_autoptr (VmmAttachment) attachment = vmm_attachment_new (arguments);
+  g_autoptr (VmmAttachment) again = vmm_attachment_ref (attachment);
+
+  g_assert_true (again == attachment);
+  g_assert_null (vmm_attachment_get_devices (attachment)[0]);
+  vmm_attachment_add_device (attachment, "/dev/net/tun");
+  vmm_attachment_add_device (attachment, "/dev/vhost-net");
+  g_assert_cmpstr (vmm_attachment_get_arguments (again)[1], ==, "tap,id=net0");
+  g_assert_null (vmm_attachment_get_arguments (again)[2]);
+  g_assert_cmpstr (vmm_attachment_get_devices (again)[0], ==, "/dev/net/tun");
+  g_assert_cmpstr (vmm_attachment_get_devices (again)[1], ==, "/dev/vhost-net");
+  g_assert_null (vmm_attachment_get_devices (again)[2]);
+}
+
+static void
 test_verdict (void)
 {
   g_autoptr (VmmVerdict) verdict = vmm_verdict_new ("initrd", TRUE, "good");
@@ -409,6 +427,7 @@ main (int argc, char **argv)
   g_test_add_func ("/interfaces/network", test_network);
   g_test_add_func ("/interfaces/network-signals", test_network_signals);
   g_test_add_func ("/interfaces/attestor", test_attestor);
+  g_test_add_func ("/interfaces/attachment", test_attachment);
   g_test_add_func ("/interfaces/verdict", test_verdict);
   g_test_add_func ("/interfaces/volume", test_volume);
   g_test_add_func ("/interfaces/volume-info", test_volume_info);

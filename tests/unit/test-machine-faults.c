@@ -578,7 +578,7 @@ test_record_later (void)
   g_autofree char *path = machine_fixture_path (fixture, "vm.json");
   g_autofree char *text = NULL;
 
-  test_drain ();
+  machine_fixture_flush (fixture);
   g_assert_cmpint (g_unlink (path), ==, 0);
   g_assert_cmpint (g_mkdir (path, 0700), ==, 0);
   machine_fixture_end_qemu (fixture, 0, 0, NULL);

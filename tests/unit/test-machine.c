@@ -113,6 +113,8 @@ test_two_phases (void)
   g_assert_nonnull (strstr (arguments, "vmm.notify_socket=vsock-stream:2:1048577"));
   g_assert_null (strstr (arguments, "ignition.firstboot"));
   g_assert_cmpint (vmm_process_spec_get_flags (spec), ==, VMM_PROCESS_DENY_IO_URING);
+  g_assert_true (
+      g_strv_contains (vmm_process_spec_get_devices (spec), TEST_FAKE_NETWORK_DEVICE));
   g_assert_true (g_str_has_suffix (vmm_process_spec_get_log (spec), "/qemu.log"));
   g_assert_cmpstr (machine_fixture_record (fixture)->phase, ==, "install");
 

@@ -146,7 +146,7 @@ unlease (Fixture *fixture, const char *name, const char *vm_id, GError **error)
   return vmm_network_table_unlease_finish (fixture->table, result, error);
 }
 
-static GStrv
+static VmmAttachment *
 attach (Fixture *fixture, const char *name, const char *vm_id, const char *socket_path,
         GError **error)
 {
@@ -617,7 +617,8 @@ test_attach (Fixture *fixture, gconstpointer data)
 {
   g_autoptr (GError) error = NULL;
   g_autofree char *too_long = g_strnfill (108, 's');
-  g_auto (GStrv) arguments = NULL;
+  g_autoptr (VmmAttachment) attachment = NULL;
+  const char *const *arguments;
 
   load_well (fixture);
   create_well (fixture, "lab", "10.77.0.0/24");
@@ -631,9 +632,10 @@ test_attach (Fixture *fixture, gconstpointer data)
   g_assert_true (g_str_has_suffix (error->message, "exceeds 107 bytes"));
   g_clear_error (&error);
 
-  arguments = attach (fixture, "lab", "a0000001", "/tmp/s", &error);
+  attachment = attach (fixture, "lab", "a0000001", "/tmp/s", &error);
   g_assert_no_error (error);
-  g_assert_cmpuint (g_strv_length (arguments), ==, 4);
+  arguments = vmm_attachment_get_arguments (attachment);
+  g_assert_cmpuint (g_strv_length ((GStrv) arguments), ==, 4);
   g_assert_nonnull (strstr (arguments[3], "mac=02:f4:0a:4d:00:02"));
   g_assert_true (test_fakes_is_attached ("a0000001"));
 
@@ -771,7 +773,7 @@ static void
 test_restore_backend_fails (Fixture *fixture, gconstpointer data)
 {
   g_autoptr (GError) error = NULL;
-  g_auto (GStrv) arguments = NULL;
+  g_autoptr (VmmAttachment) attachment = NULL;
   guint n_up = 0;
 
   load_well (fixture);
@@ -792,9 +794,9 @@ test_restore_backend_fails (Fixture *fixture, gconstpointer data)
   g_clear_error (&error);
   g_assert_cmpuint (n_up, ==, 0);
   test_fakes_clear ("network.open:lab");
-  arguments = attach (fixture, "lab", "a0000001", "/tmp/s", &error);
+  attachment = attach (fixture, "lab", "a0000001", "/tmp/s", &error);
   g_assert_no_error (error);
-  g_assert_nonnull (arguments);
+  g_assert_nonnull (attachment);
   g_assert_null (vmm_network_table_get_error (fixture->table, "lab"));
   g_assert_cmpuint (n_up, ==, 1);
 }

@@ -5,6 +5,8 @@
 
 #include <glib/gstdio.h>
 
+#define LOOK_AGAIN_MS 20
+
 void
 test_await_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 {
@@ -31,16 +33,25 @@ has_result (gpointer user_data)
   return await->result != NULL;
 }
 
+static gboolean
+look_again_cb (gpointer user_data)
+{
+  return G_SOURCE_CONTINUE;
+}
+
 void
 test_await_condition (TestCondition condition, gpointer user_data)
 {
   gboolean expired = FALSE;
   guint limit = g_timeout_add_seconds (TEST_AWAIT_LIMIT_S, limit_cb, &expired);
+  /* What happens outside of this process, such as a file that appears, wakes nobody here. */
+  guint look_again = g_timeout_add (LOOK_AGAIN_MS, look_again_cb, NULL);
 
   while (!condition (user_data) && !expired)
     g_main_context_iteration (NULL, TRUE);
   if (!expired)
     g_source_remove (limit);
+  g_source_remove (look_again);
   g_assert_true (condition (user_data));
 }
 

@@ -3,13 +3,13 @@
  *
  * data/qemu-args/NAME.json describes a VM, NAME.args has one argument a line, escaped as in C.
  * VMM_TEST_REGENERATE=1 rewrites them. */
-#include <signal.h>
 #include <string.h>
 
 #include "interfaces/vmm-error.h"
 #include "test-await.h"
 #include "vmm-json.h"
 #include "vmm-qemu-args.h"
+#include "vmm-qmp.h"
 
 /* Everything that could end a value, or begin another option, in some syntax or other. */
 #define HOSTILE "/a\",b=c,,d' -device e,id=f\n-S \\,$(g)"
@@ -507,10 +507,34 @@ test_boot_needs_no_installer (void)
   g_assert_true (g_strv_contains ((const char *const *) argv, "-S"));
 }
 
-static gboolean
-has_socket (gpointer data)
+/* A QEMU that answers has opened all it was told. */
+static VmmQmp *
+connect_qmp (const char *socket_path)
 {
-  return g_file_test (data, G_FILE_TEST_EXISTS);
+  TestAwait await = TEST_AWAIT_INIT;
+  g_autoptr (GAsyncResult) result = NULL;
+  g_autoptr (GError) error = NULL;
+  VmmQmp *qmp;
+
+  vmm_qmp_connect_async (socket_path, NULL, NULL, NULL, test_await_cb, &await);
+  result = test_await (&await);
+  qmp = vmm_qmp_connect_finish (result, &error);
+  g_assert_no_error (error);
+  return qmp;
+}
+
+static void
+quit_qemu (VmmQmp *qmp)
+{
+  TestAwait await = TEST_AWAIT_INIT;
+  g_autoptr (GAsyncResult) result = NULL;
+  g_autoptr (JsonNode) answer = NULL;
+  g_autoptr (GError) error = NULL;
+
+  vmm_qmp_execute_async (qmp, "quit", NULL, 10000, NULL, test_await_cb, &await);
+  result = test_await (&await);
+  answer = vmm_qmp_execute_finish (qmp, result, &error);
+  g_assert_no_error (error);
 }
 
 /* What a real QEMU makes of it: with -S it opens everything and then waits. */
@@ -527,6 +551,7 @@ test_real_qemu (void)
   g_autofree char *console = NULL;
   g_autofree char *zeros = g_malloc0 (1024 * 1024);
   g_autoptr (GSubprocess) child = NULL;
+  g_autoptr (VmmQmp) client = NULL;
   g_autoptr (GAsyncResult) result = NULL;
   g_autoptr (GError) error = NULL;
   g_auto (GStrv) argv = NULL;
@@ -562,10 +587,10 @@ test_real_qemu (void)
   argv = build (&it);
   child = g_subprocess_newv ((const char *const *) argv, G_SUBPROCESS_FLAGS_NONE, &error);
   g_assert_no_error (error);
-  test_await_condition (has_socket, monitor);
+  client = connect_qmp (monitor);
   g_assert_true (g_file_test (qmp, G_FILE_TEST_EXISTS));
   g_assert_true (g_file_test (console, G_FILE_TEST_EXISTS));
-  g_subprocess_send_signal (child, SIGTERM);
+  quit_qemu (client);
   g_subprocess_wait_async (child, NULL, test_await_cb, &await);
   result = test_await (&await);
   g_assert_true (g_subprocess_wait_finish (child, result, &error));

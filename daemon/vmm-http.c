@@ -376,6 +376,12 @@ vmm_http_listen (VmmHttp *self, GError **error)
         }
       g_ptr_array_add (self->listeners, listener);
     }
+  else if (path == NULL)
+    vmm_log_info ("no Unix socket: there is no runtime directory, name one with --listen-unix",
+                  NULL);
+  if (self->listeners->len == 0)
+    vmm_log_warning ("nobody can reach this daemon: neither --listen nor --listen-unix names a place",
+                     NULL);
   for (guint i = 0; i < self->listeners->len; i++)
     {
       VmmHttpListener *listener = g_ptr_array_index (self->listeners, i);

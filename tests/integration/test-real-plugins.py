@@ -7,7 +7,7 @@ Usage: test-real-plugins.py PROGRAM PLUGIN-FOLDER module|builtin [PLUGIN...]
 
 import sys
 
-from daemon import Daemon, run
+from daemon import DEADLINE, Daemon, run
 
 PROGRAM, FOLDER, HOW, *PLUGINS = sys.argv[1:]
 
@@ -49,6 +49,14 @@ def test_unknown_name_ends_the_start():
     status, log = daemon.wait()
     daemon.clean()
     assert status == 1 and '--launcher: "nothing" is not one of [auto' in log, log
+
+
+def test_daemon_without_a_door_says_so():
+    daemon = serve("--listen=", "--listen-unix=")
+    daemon.ready.wait(DEADLINE)
+    daemon.stop()
+    assert any("nobody can reach this daemon" in line for line in daemon.log), daemon.log
+    daemon.clean()
 
 
 def test_without_a_network_nothing_is_created_or_left():

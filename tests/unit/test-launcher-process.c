@@ -26,7 +26,8 @@ typedef struct
   VmmLauncher *launcher;
 } Fixture;
 
-static char *self_path;
+/* Also right where the name of the program is not, as in a chroot. */
+static const char self_path[] = "/proc/self/exe";
 
 static void
 load (Fixture *fixture, const char *account)
@@ -924,7 +925,6 @@ main (int argc, char **argv)
   if (argc == 3 && g_str_equal (argv[1], "--daemon"))
     be_daemon (argv[2]);
 
-  self_path = g_file_read_link ("/proc/self/exe", NULL);
   g_test_init (&argc, &argv, G_TEST_OPTION_ISOLATE_DIRS, NULL);
   lower_limit ();
 

@@ -35,7 +35,8 @@ typedef struct
   VmmStorageBackend *storage;
 } Fixture;
 
-static char *self_path;
+/* Also right where the name of the program is not, as in a chroot. */
+static const char self_path[] = "/proc/self/exe";
 /* A mount namespace of our own, so that file systems can be mounted. */
 static gboolean can_mount;
 
@@ -736,7 +737,6 @@ main (int argc, char **argv)
   /* Before there are threads, which would stay where they are. */
   can_mount = geteuid () == 0 && unshare (CLONE_NEWNS) == 0
               && mount (NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
-  self_path = g_file_read_link ("/proc/self/exe", NULL);
   g_test_init (&argc, &argv, G_TEST_OPTION_ISOLATE_DIRS, NULL);
 
 #define ADD(path, data, function)                                                                  \

@@ -26,7 +26,7 @@ typedef struct
   VmmOptionType type;
   const char *fallback; /* NULL for none */
   const char *shown;    /* what --help says of the default, when that is not fallback */
-  const char *argument; /* placeholder of the value in --help */
+  const char *argument; /* stands for the value in --help */
   const char *help;     /* translatable */
   VmmOptionDefault find_default;
   VmmOptionCheck check;

@@ -196,8 +196,8 @@ configure_plugins (VmmPluginRegistry *registry, VmmOptions *options, gboolean em
   log_plugins (registry);
 }
 
-static gint64
-get_timeout (VmmOptions *options, const char *name, gboolean emulated)
+gint64
+vmm_serve_get_timeout (VmmOptions *options, const char *name, gboolean emulated)
 {
   gint64 time = vmm_options_get_duration (options, name);
   gboolean longer = emulated && !vmm_options_is_set (options, name);
@@ -253,9 +253,9 @@ make_context (VmmOptions *options, VmmHost *host, VmmImages *images,
   g_set_object (&context->storage, storage);
   g_set_object (&context->attestor, attestor);
   context->networks = vmm_network_table_new (context->state_dir, network, context->launcher);
-  context->install_timeout_us = get_timeout (options, "install-timeout", emulated);
-  context->boot_timeout_us = get_timeout (options, "boot-timeout", emulated);
-  context->stop_timeout_us = get_timeout (options, "stop-timeout", emulated);
+  context->install_timeout_us = vmm_serve_get_timeout (options, "install-timeout", emulated);
+  context->boot_timeout_us = vmm_serve_get_timeout (options, "boot-timeout", emulated);
+  context->stop_timeout_us = vmm_serve_get_timeout (options, "stop-timeout", emulated);
   return context;
 }
 

@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The real daemon with the plugins of this build: all are there, the right ones are chosen.
 
-Usage: test-real-plugins.py PROGRAM PLUGIN-FOLDER module|builtin [PLUGIN...]
+Usage: test-real-plugins.py PROGRAM PLUGIN-FOLDER FAKES-FOLDER module|builtin [PLUGIN...]
 """
 
 import sys
 
 from daemon import DEADLINE, Daemon, run
 
-PROGRAM, FOLDER, HOW, *PLUGINS = sys.argv[1:]
+PROGRAM, FOLDER, FAKES, HOW, *PLUGINS = sys.argv[1:]
 
 
 def serve(*flags):
@@ -42,6 +42,17 @@ def test_attestor_is_taken_when_named():
     with serve("--attestation=noop") as daemon:
         assert rows(daemon)["attestor-noop"]["chosen"]
         assert daemon.api("GET", "/host").json["attestation"]["verifies"] is False
+
+
+def test_named_noop_serves_who_requires_attestation():
+    if "attest-noop" not in PLUGINS:
+        return
+    with Daemon(PROGRAM, FOLDER, "--attestation=noop", plugin_dir=f"{FOLDER}:{FAKES}") as daemon:
+        made = daemon.request("POST", "/api/v1/vms", {"name": "web", "wait_for": "none",
+                                                      "require_attestation": True})
+        assert made.status == 201 and made.json["requireAttestation"], made
+        chosen = [name for name, row in rows(daemon).items() if name.startswith("attestor") and row["chosen"]]
+        assert chosen == ["attestor-noop"], chosen
 
 
 def test_unknown_name_ends_the_start():

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+#include "netd-capture.h"
+#include "netd-port.h"
+#include "netd-resolvers.h"
+
+/* One network: its ports, the switch between them, and what they share. The switch knows which MAC
+ * address is behind which port from the leases; nothing is learnt, so that nothing can be taken. */
+
+typedef void (*NetdPortFunc) (NetdPort *port, gpointer user_data);
+
+NetdNetwork *netd_network_new (NetdLoop *loop, const NetdPlan *plan, NetdCounters *counters);
+void netd_network_free (NetdNetwork *self);
+/* Without one (tests) ports are not dialled. Not owned. */
+void netd_network_set_opener (NetdNetwork *self, NetdOpener *opener);
+void netd_network_set_port_func (NetdNetwork *self, NetdPortFunc func, gpointer user_data); /* up, down */
+void netd_network_set_resolvers (NetdNetwork *self, const char *resolv_conf);
+
+/* Plugs a VM in; the same again is fine, another VM with its address is unplugged. */
+NetdPort *netd_network_attach (NetdNetwork *self, const char *vm_id, const NetdMac *mac, guint32 ip,
+                               GError **error);
+gboolean netd_network_detach (NetdNetwork *self, const char *vm_id);
+NetdPort *netd_network_find (NetdNetwork *self, const char *vm_id);
+void netd_network_foreach (NetdNetwork *self, NetdPortFunc func, gpointer user_data);
+
+/* A frame came in at @port: guard, switch, gateway. @frame is writable and may be changed. */
+void netd_network_receive (NetdNetwork *self, NetdPort *port, guint8 *frame, gsize length);
+/* The frames of a batch of @port are through. */
+void netd_network_batch_done (NetdNetwork *self, NetdPort *port);
+/* @port has something queued, or is to be looked at: flushed at the end of the turn. */
+void netd_network_mark_dirty (NetdNetwork *self, NetdPort *port);
+
+/* Replaces the running capture; NULL ends it. Takes it over. */
+void netd_network_set_capture (NetdNetwork *self, NetdCapture *capture);
+
+NetdLoop *netd_network_get_loop (NetdNetwork *self);
+const NetdPlan *netd_network_get_plan (NetdNetwork *self);
+NetdCounters *netd_network_get_counters (NetdNetwork *self);
+NetdOpener *netd_network_get_opener (NetdNetwork *self);
+NetdCapture *netd_network_get_capture (NetdNetwork *self);
+const NetdResolvers *netd_network_get_resolvers (NetdNetwork *self);
+
+/* Flows of one guest, and of all guests of a network together. */
+#define NETD_FLOWS_PER_PORT 512
+#define NETD_FLOWS_PER_NETWORK 4096

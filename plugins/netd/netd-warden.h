@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+#include "netd-opener.h"
+
+/* The half of netd that stays outside of the sandbox: it sees no frame and parses nothing of a guest's.
+ * It opens what the other half asks for by name, when netd.json says that the network has it. */
+
+/* Runs until @child ends or the process is told to; returns the exit status for both.
+ * @channel: the warden's end of the pair. */
+int netd_warden_run (const char *directory, int channel, pid_t child);

@@ -164,8 +164,9 @@ check_room (VmmNetworkTable *self, VmmNetworkEntry *entry, GError **error)
 
 void
 vmm_network_table_create_async (VmmNetworkTable *self, const char *name, const char *cidr,
-                                const char *dns_search_domain, GCancellable *cancellable,
-                                GAsyncReadyCallback callback, gpointer user_data)
+                                const char *dns_search_domain, gint64 mtu,
+                                GCancellable *cancellable, GAsyncReadyCallback callback,
+                                gpointer user_data)
 {
   g_autoptr (GTask) task = g_task_new (self, cancellable, callback, user_data);
   g_autoptr (VmmNetworkEntry) entry = NULL;
@@ -176,7 +177,7 @@ vmm_network_table_create_async (VmmNetworkTable *self, const char *name, const c
   g_task_set_check_cancellable (task, FALSE);
   if (g_task_return_error_if_cancelled (task))
     return;
-  entry = vmm_network_entry_new (name, cidr, NULL, dns_search_domain, &error);
+  entry = vmm_network_entry_new (name, cidr, NULL, dns_search_domain, mtu, &error);
   if (entry == NULL || !check_room (self, entry, &error))
     {
       g_task_return_error (task, error);

@@ -56,7 +56,7 @@ dup_unless_empty (const char *text)
 
 VmmNetworkEntry *
 vmm_network_entry_new (const char *name, const char *cidr, const char *gateway,
-                       const char *dns_search_domain, GError **error)
+                       const char *dns_search_domain, gint64 mtu, GError **error)
 {
   VmmNetworkEntry *self;
   VmmAddressPlan plan;
@@ -68,12 +68,20 @@ vmm_network_entry_new (const char *name, const char *cidr, const char *gateway,
     }
   if (!vmm_address_plan_parse (cidr, gateway, &plan, error))
     return NULL;
+  if (mtu < VMM_NETWORK_MTU_DEFAULT || mtu > VMM_NETWORK_MTU_MAX)
+    {
+      vmm_set_error (error, VMM_ERROR_INVALID_REQUEST,
+                     "mtu %" G_GINT64_FORMAT " must be between %d and %d", mtu,
+                     VMM_NETWORK_MTU_DEFAULT, VMM_NETWORK_MTU_MAX);
+      return NULL;
+    }
 
   self = g_rc_box_new0 (VmmNetworkEntry);
   self->name = g_strdup (name);
   self->cidr = g_strdup (cidr);
   self->gateway = dup_unless_empty (gateway);
   self->dns_search_domain = dup_unless_empty (dns_search_domain);
+  self->mtu = (guint) mtu;
   self->enable_imds = TRUE;
   self->plan = plan;
   self->leases = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
@@ -151,6 +159,8 @@ spec_to_json (VmmNetworkEntry *self)
   json_object_set_string_member (spec, "cidr", self->cidr);
   vmm_json_set_string_unless_empty (spec, "gatewayIP", self->gateway);
   vmm_json_set_string_unless_empty (spec, "dnsSearchDomain", self->dns_search_domain);
+  if (self->mtu != VMM_NETWORK_MTU_DEFAULT)
+    json_object_set_int_member (spec, "mtu", self->mtu);
   json_object_set_boolean_member (spec, "enableIMDS", self->enable_imds);
   if (self->enable_host_alias)
     json_object_set_boolean_member (spec, "enableHostAlias", TRUE);
@@ -292,6 +302,7 @@ parse_spec (JsonObject *spec, GError **error)
   const char *cidr = NULL;
   const char *gateway = NULL;
   const char *domain = NULL;
+  gint64 mtu = VMM_NETWORK_MTU_DEFAULT;
   gboolean enable_imds = TRUE;
   gboolean enable_host_alias = FALSE;
 
@@ -299,11 +310,12 @@ parse_spec (JsonObject *spec, GError **error)
       || !vmm_json_get_string (spec, "cidr", "", &cidr, error)
       || !vmm_json_get_string (spec, "gatewayIP", NULL, &gateway, error)
       || !vmm_json_get_string (spec, "dnsSearchDomain", NULL, &domain, error)
+      || !vmm_json_get_int (spec, "mtu", VMM_NETWORK_MTU_DEFAULT, &mtu, error)
       || !vmm_json_get_boolean (spec, "enableIMDS", FALSE, &enable_imds, error)
       || !vmm_json_get_boolean (spec, "enableHostAlias", FALSE, &enable_host_alias, error))
     return NULL;
 
-  entry = vmm_network_entry_new (name, cidr, gateway, domain, error);
+  entry = vmm_network_entry_new (name, cidr, gateway, domain, mtu, error);
   if (entry == NULL)
     return NULL;
   entry->enable_imds = enable_imds;

@@ -16,6 +16,7 @@ typedef struct
   char *cidr;              /* as it was given */
   char *gateway;           /* NULL unless the gateway was moved */
   char *dns_search_domain; /* NULL for none */
+  guint mtu;
   gboolean enable_imds;
   gboolean enable_host_alias;
   VmmAddressPlan plan;
@@ -29,9 +30,9 @@ typedef struct
   GPtrArray *openers; /* of GTask: who waits for it to come up; NULL when nobody does */
 } VmmNetworkEntry;
 
-/* Checks name, CIDR and gateway in this order. */
+/* Checks name, CIDR, gateway and MTU in this order. */
 VmmNetworkEntry *vmm_network_entry_new (const char *name, const char *cidr, const char *gateway,
-                                        const char *dns_search_domain, GError **error);
+                                        const char *dns_search_domain, gint64 mtu, GError **error);
 VmmNetworkEntry *vmm_network_entry_ref (VmmNetworkEntry *self);
 void vmm_network_entry_unref (VmmNetworkEntry *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (VmmNetworkEntry, vmm_network_entry_unref)

@@ -61,7 +61,8 @@ is_leftover (const char *path)
         return FALSE;
       if (!S_ISSOCK (info.st_mode)
           && !(S_ISREG (info.st_mode)
-               && (g_str_has_suffix (name, ".log") || g_str_has_suffix (name, ".pid"))))
+               && (g_str_has_suffix (name, ".log") || g_str_has_suffix (name, ".pid")
+                   || g_str_has_suffix (name, ".json"))))
         return FALSE;
     }
   return TRUE;

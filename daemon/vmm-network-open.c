@@ -12,8 +12,6 @@
 #include "vmm-file.h"
 #include "vmm-log.h"
 
-#define MTU 1500
-
 typedef struct
 {
   VmmNetworkTable *table;
@@ -145,7 +143,7 @@ open_with_backend (VmmNetworkTable *self, VmmNetworkEntry *entry)
   spec.gateway = gateway;
   spec.gateway_mac = gateway_mac;
   spec.dns_search_domain = entry->dns_search_domain;
-  spec.mtu = MTU;
+  spec.mtu = entry->mtu;
   spec.enable_imds = entry->enable_imds;
   spec.enable_host_alias = entry->enable_host_alias;
   spec.directory = directory;

@@ -14,6 +14,11 @@ G_BEGIN_DECLS
 #define VMM_TYPE_NETWORK_TABLE (vmm_network_table_get_type ())
 G_DECLARE_FINAL_TYPE (VmmNetworkTable, vmm_network_table, VMM, NETWORK_TABLE, GObject)
 
+/* Ethernet's own is the least: a guest that knows of no MTU sends such packets. The most is what
+ * virtio's header can say. */
+#define VMM_NETWORK_MTU_DEFAULT 1500
+#define VMM_NETWORK_MTU_MAX 65520
+
 typedef struct
 {
   char *vm_id;
@@ -43,8 +48,9 @@ void vmm_network_table_forget_strangers (VmmNetworkTable *self, VmmNetworkHolder
                                          gpointer user_data);
 /* Creates, brings up and records a network, or leaves nothing. */
 void vmm_network_table_create_async (VmmNetworkTable *self, const char *name, const char *cidr,
-                                     const char *dns_search_domain, GCancellable *cancellable,
-                                     GAsyncReadyCallback callback, gpointer user_data);
+                                     const char *dns_search_domain, gint64 mtu,
+                                     GCancellable *cancellable, GAsyncReadyCallback callback,
+                                     gpointer user_data);
 gboolean vmm_network_table_create_finish (VmmNetworkTable *self, GAsyncResult *result,
                                           GError **error);
 /* Refuses while leases are held. */

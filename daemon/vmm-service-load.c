@@ -267,7 +267,8 @@ ensure_default_network (GTask *task)
 
   if (!vmm_network_table_contains (networks, name))
     {
-      vmm_network_table_create_async (networks, name, subnet, NULL, NULL, default_created_cb, task);
+      vmm_network_table_create_async (networks, name, subnet, NULL, VMM_NETWORK_MTU_DEFAULT, NULL,
+                                      default_created_cb, task);
       return;
     }
   if (!is_same_prefix (vmm_network_table_get_cidr (networks, name), subnet))

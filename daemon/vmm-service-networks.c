@@ -71,19 +71,21 @@ vmm_service_create_network_async (VmmService *self, VmmCall *call, GAsyncReadyCa
   const char *name = NULL;
   const char *cidr = NULL;
   const char *domain = NULL;
+  gint64 mtu = 0;
   GError *error = NULL;
 
   if (!vmm_service_get_string (call, "name", "", &name, &error)
       || !vmm_service_get_string (call, "cidr", "", &cidr, &error)
       || !vmm_service_get_string (call, "dns_search_domain", NULL, &domain, &error)
+      || !vmm_service_get_int (call, "mtu", VMM_NETWORK_MTU_DEFAULT, &mtu, &error)
       || !vmm_service_check_open (self, &error))
     {
       g_task_return_error (task, error);
       return;
     }
   /* Not cancelled with the call: a caller who leaves ends his waiting, not the creation. */
-  vmm_network_table_create_async (self->context->networks, name, cidr, domain, NULL, created_cb,
-                                  g_steal_pointer (&task));
+  vmm_network_table_create_async (self->context->networks, name, cidr, domain, mtu, NULL,
+                                  created_cb, g_steal_pointer (&task));
 }
 
 VMM_SERVICE_FINISH (create_network)

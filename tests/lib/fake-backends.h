@@ -100,6 +100,8 @@ void test_fakes_daemon_died (void);
 
 /* Networks. */
 VmmNetwork *test_fakes_get_network (const char *name);
+/* What the network was opened with; 0 when there is none. */
+guint test_fakes_get_network_mtu (const char *name);
 gboolean test_fakes_is_attached (const char *vm_id);
 guint test_fakes_get_n_ports (void);
 guint test_fakes_get_n_forwards (void);

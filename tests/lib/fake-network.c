@@ -15,6 +15,7 @@ struct _TestFakeNetwork
   VmmNetwork parent_instance;
 
   char *name;
+  guint mtu;
 };
 
 G_DEFINE_FINAL_TYPE (TestFakeNetwork, test_fake_network, VMM_TYPE_NETWORK)
@@ -56,6 +57,13 @@ typedef struct
   char *forward_id;
   guint host_port;
 } Call;
+
+/* The task data of open. */
+typedef struct
+{
+  char *name;
+  guint mtu;
+} Opening;
 
 static GHashTable *ports;    /* vm id → Port */
 static GHashTable *forwards; /* id → Forward */
@@ -391,13 +399,23 @@ test_fake_network_init (TestFakeNetwork *self)
 }
 
 static void
+opening_free (gpointer data)
+{
+  Opening *opening = data;
+
+  g_free (opening->name);
+  g_free (opening);
+}
+
+static void
 open_network (GTask *task, gboolean lie)
 {
-  const char *name = g_task_get_task_data (task);
+  const Opening *opening = g_task_get_task_data (task);
   TestFakeNetwork *network = g_object_new (TEST_TYPE_FAKE_NETWORK, NULL);
 
-  network->name = g_strdup (name);
-  g_hash_table_insert (networks, g_strdup (name), network);
+  network->name = g_strdup (opening->name);
+  network->mtu = opening->mtu;
+  g_hash_table_insert (networks, g_strdup (opening->name), network);
   g_task_return_pointer (task, network, g_object_unref);
 }
 
@@ -407,10 +425,13 @@ test_fake_network_backend_open_async (VmmNetworkBackend *backend, const VmmNetwo
                                       GAsyncReadyCallback callback, gpointer user_data)
 {
   g_autoptr (GTask) task = g_task_new (backend, cancellable, callback, user_data);
+  Opening *opening = g_new0 (Opening, 1);
 
   ensure ();
+  opening->name = g_strdup (spec->name);
+  opening->mtu = spec->mtu;
   g_task_set_source_tag (task, test_fake_network_backend_open_async);
-  g_task_set_task_data (task, g_strdup (spec->name), g_free);
+  g_task_set_task_data (task, opening, opening_free);
   test_fake_run ("network.open", spec->name, task, open_network);
 }
 
@@ -456,6 +477,14 @@ test_fakes_get_network (const char *name)
 {
   ensure ();
   return g_hash_table_lookup (networks, name);
+}
+
+guint
+test_fakes_get_network_mtu (const char *name)
+{
+  TestFakeNetwork *network = TEST_FAKE_NETWORK (test_fakes_get_network (name));
+
+  return network != NULL ? network->mtu : 0;
 }
 
 gboolean

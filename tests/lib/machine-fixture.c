@@ -51,8 +51,8 @@ await_network (MachineFixture *self, gboolean create)
   g_assert_no_error (error);
   if (!create)
     return;
-  vmm_network_table_create_async (table, "default", "192.168.127.0/24", NULL, NULL, test_await_cb,
-                                  &created);
+  vmm_network_table_create_async (table, "default", "192.168.127.0/24", NULL,
+                                  VMM_NETWORK_MTU_DEFAULT, NULL, test_await_cb, &created);
   result = test_await (&created);
   g_assert_true (vmm_network_table_create_finish (table, result, &error));
   g_assert_no_error (error);

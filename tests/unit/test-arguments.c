@@ -51,7 +51,7 @@ static const Case good[] = {
     "{\"cpus\":-1,\"memory_mib\":1,\"disk_gib\":99999,\"wait_for\":\"never\",\"name\":\"NO\"}", 0,
     "{\"cpus\":-1,\"memory_mib\":1,\"disk_gib\":99999,\"wait_for\":\"never\",\"name\":\"NO\","
     "\"network\":\"default\",\"require_attestation\":true,\"autostart\":false}" },
-  { "create_network", "{}", 0, "{}" },
+  { "create_network", "{}", 0, "{\"mtu\":1500}" },
   { "exec_vm", "{\"id\":\"x\"}", 0, "{\"id\":\"x\"}" },
   { "exec_vm", "{\"id\":\"x\",\"command\":[]}", 0, "{\"id\":\"x\",\"command\":[]}" },
   { "forward_port", "{\"id\":\"x\",\"port\":70000}", 0,

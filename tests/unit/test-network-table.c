@@ -88,7 +88,8 @@ create (Fixture *fixture, const char *name, const char *cidr, GError **error)
   TestAwait await = TEST_AWAIT_INIT;
   g_autoptr (GAsyncResult) result = NULL;
 
-  vmm_network_table_create_async (fixture->table, name, cidr, NULL, NULL, test_await_cb, &await);
+  vmm_network_table_create_async (fixture->table, name, cidr, NULL, VMM_NETWORK_MTU_DEFAULT, NULL,
+                                  test_await_cb, &await);
   result = test_await (&await);
   return vmm_network_table_create_finish (fixture->table, result, error);
 }
@@ -232,8 +233,8 @@ test_create (Fixture *fixture, gconstpointer data)
   struct stat info;
 
   load_well (fixture);
-  vmm_network_table_create_async (fixture->table, "lab", "10.77.0.9/24", "lab.test", NULL,
-                                  test_await_cb, &await);
+  vmm_network_table_create_async (fixture->table, "lab", "10.77.0.9/24", "lab.test",
+                                  VMM_NETWORK_MTU_DEFAULT, NULL, test_await_cb, &await);
   g_assert_false (vmm_network_table_contains (fixture->table, "lab"));
   result = test_await (&await);
   g_assert_true (vmm_network_table_create_finish (fixture->table, result, &error));
@@ -273,6 +274,61 @@ test_create (Fixture *fixture, gconstpointer data)
                    "\"gateway\":\"10.77.0.1\",\"leases\":["
                    "{\"vmID\":\"b0000001\",\"mac\":\"02:f4:0a:4d:00:02\",\"ip\":\"10.77.0.2\"},"
                    "{\"vmID\":\"a0000001\",\"mac\":\"02:f4:0a:4d:00:03\",\"ip\":\"10.77.0.3\"}]}");
+}
+
+static gboolean
+create_with_mtu (Fixture *fixture, const char *name, const char *cidr, gint64 mtu, GError **error)
+{
+  TestAwait await = TEST_AWAIT_INIT;
+  g_autoptr (GAsyncResult) result = NULL;
+
+  vmm_network_table_create_async (fixture->table, name, cidr, NULL, mtu, NULL, test_await_cb,
+                                  &await);
+  result = test_await (&await);
+  return vmm_network_table_create_finish (fixture->table, result, error);
+}
+
+/* Recorded and shown when it is not the usual one, told to the backend in any case. */
+static void
+test_create_mtu (Fixture *fixture, gconstpointer data)
+{
+  static const gint64 bad[] = { -1, 0, 1499, 65521, G_MAXINT64 };
+  g_autofree char *content = NULL;
+  g_autoptr (JsonNode) node = NULL;
+  g_autofree char *text = NULL;
+  g_autoptr (GError) error = NULL;
+
+  load_well (fixture);
+  g_assert_true (create_with_mtu (fixture, "big", "10.78.0.0/24", 65520, &error));
+  g_assert_no_error (error);
+  create_well (fixture, "lab", "10.77.0.0/24");
+  g_assert_cmpuint (test_fakes_get_network_mtu ("big"), ==, 65520);
+  g_assert_cmpuint (test_fakes_get_network_mtu ("lab"), ==, 1500);
+  g_assert_true (g_file_get_contents (fixture->path, &content, NULL, NULL));
+  g_assert_nonnull (strstr (content, "\"mtu\": 65520"));
+  g_assert_null (strstr (content, "1500"));
+  node = vmm_network_table_describe (fixture->table, "big", NULL);
+  text = vmm_json_to_line (node, NULL);
+  g_assert_nonnull (strstr (text, "\"mtu\":65520"));
+
+  for (guint i = 0; i < G_N_ELEMENTS (bad); i++)
+    {
+      g_autoptr (GError) refused = NULL;
+      g_autofree char *message
+          = g_strdup_printf ("invalid request: mtu %" G_GINT64_FORMAT
+                             " must be between 1500 and 65520",
+                             bad[i]);
+
+      g_assert_false (create_with_mtu (fixture, "no", "10.79.0.0/24", bad[i], &refused));
+      g_assert_error (refused, VMM_ERROR, VMM_ERROR_INVALID_REQUEST);
+      g_assert_cmpstr (refused->message, ==, message);
+    }
+
+  close_table (fixture, TRUE);
+  restart (fixture, fixture->backend);
+  load_well (fixture);
+  g_assert_cmpuint (test_fakes_get_network_mtu ("big"), ==, 65520);
+  g_assert_cmpuint (test_fakes_get_network_mtu ("lab"), ==, 1500);
 }
 
 static void
@@ -421,8 +477,8 @@ test_create_twice_at_once (Fixture *fixture, gconstpointer data)
 
   load_well (fixture);
   test_fakes_hang ("network.open");
-  vmm_network_table_create_async (fixture->table, "lab", "10.77.0.0/24", NULL, NULL, test_await_cb,
-                                  &first);
+  vmm_network_table_create_async (fixture->table, "lab", "10.77.0.0/24", NULL,
+                                  VMM_NETWORK_MTU_DEFAULT, NULL, test_await_cb, &first);
   assert_refused (fixture, "lab", "10.77.0.0/24", VMM_ERROR_CONFLICT,
                   "conflict: network \"lab\" already exists");
   g_assert_null (lease (fixture, "lab", "a0000001", &error));
@@ -444,8 +500,8 @@ test_create_cancelled (Fixture *fixture, gconstpointer data)
 
   load_well (fixture);
   g_cancellable_cancel (cancellable);
-  vmm_network_table_create_async (fixture->table, "lab", "10.77.0.0/24", NULL, cancellable,
-                                  test_await_cb, &await);
+  vmm_network_table_create_async (fixture->table, "lab", "10.77.0.0/24", NULL,
+                                  VMM_NETWORK_MTU_DEFAULT, cancellable, test_await_cb, &await);
   result = test_await (&await);
   g_assert_false (vmm_network_table_create_finish (fixture->table, result, &error));
   g_assert_error (error, G_IO_ERROR, G_IO_ERROR_CANCELLED);
@@ -697,6 +753,10 @@ test_restore_refused (Fixture *fixture, gconstpointer data)
     { "[{\"spec\":{\"name\":\"lab\",\"cidr\":\"10.77.0.0/8\"}}]",
       "*restore network \"lab\": invalid request: cidr \"10.77.0.0/8\" must be between /16 and "
       "/29" },
+    { "[{\"spec\":{\"name\":\"lab\",\"cidr\":\"10.77.0.0/24\",\"mtu\":1280}}]",
+      "*restore network \"lab\": invalid request: mtu 1280 must be between 1500 and 65520" },
+    { "[{\"spec\":{\"name\":\"lab\",\"cidr\":\"10.77.0.0/24\",\"mtu\":\"9000\"}}]",
+      "*restore network \"lab\": *member \"mtu\" must be *" },
     { "[{\"spec\":{\"name\":\"lab\",\"cidr\":\"10.77.0.0/24\",\"gatewayIP\":\"10.77.0.254\"}}]",
       "*restore network \"lab\": invalid request: gateway \"10.77.0.254\" must be a host address "
       "of 10.77.0.0/24 other than 10.77.0.254" },
@@ -806,12 +866,14 @@ test_leftovers (Fixture *fixture, gconstpointer data)
 {
   g_autofree char *crashed = folder_of (fixture, "crashed");
   g_autofree char *log = g_build_filename (crashed, "netd.log", NULL);
+  g_autofree char *ports = g_build_filename (crashed, "netd.json", NULL);
   g_autofree char *foreign = folder_of (fixture, "foreign");
   g_autofree char *photo = g_build_filename (foreign, "photo.jpg", NULL);
   g_autofree char *odd = folder_of (fixture, "Odd_Name");
 
   g_assert_cmpint (g_mkdir_with_parents (crashed, 0750), ==, 0);
   g_assert_true (g_file_set_contents (log, "x", 1, NULL));
+  g_assert_true (g_file_set_contents (ports, "{}", 2, NULL));
   g_assert_cmpint (g_mkdir_with_parents (foreign, 0750), ==, 0);
   g_assert_true (g_file_set_contents (photo, "x", 1, NULL));
   g_assert_cmpint (g_mkdir_with_parents (odd, 0750), ==, 0);
@@ -865,6 +927,7 @@ main (int argc, char **argv)
 {
   g_test_init (&argc, &argv, G_TEST_OPTION_ISOLATE_DIRS, NULL);
   ADD ("create", test_create);
+  ADD ("create/mtu", test_create_mtu);
   ADD ("create/refused", test_create_refused);
   ADD ("create/long-path", test_long_path);
   ADD ("create/fails", test_create_fails);

@@ -126,7 +126,8 @@ test_networks (Fixture *fixture, gconstpointer data)
   ServiceFixture *service = fixture->service;
   g_autoptr (JsonNode) before = service_fixture_call_well (service, "list_networks", "{}");
   g_autoptr (JsonNode) made = service_fixture_call_well (
-      service, "create_network", "{'name':'lab','cidr':'10.77.0.0/24','dns_search_domain':'x.y'}");
+      service, "create_network",
+      "{'name':'lab','cidr':'10.77.0.0/24','dns_search_domain':'x.y','mtu':9000}");
   g_autoptr (JsonNode) got = service_fixture_call_well (service, "get_network", "{'name':'lab'}");
   g_autoptr (JsonNode) after = service_fixture_call_well (service, "list_networks", "{}");
   g_autoptr (JsonNode) deleted = NULL;
@@ -135,6 +136,9 @@ test_networks (Fixture *fixture, gconstpointer data)
   g_assert_cmpuint (length_of (after), ==, 2);
   g_assert_true (json_node_equal (made, got));
   g_assert_cmpstr (service_fixture_get (got, "gateway"), ==, "10.77.0.1");
+  g_assert_cmpint (json_object_get_int_member (
+                       json_object_get_object_member (object_of (got), "spec"), "mtu"),
+                   ==, 9000);
 
   service_fixture_call_badly (service, "get_network", VMM_ERROR_NOT_FOUND,
                               "not found: network \"nope\"", "{'name':'nope'}");
@@ -147,6 +151,9 @@ test_networks (Fixture *fixture, gconstpointer data)
                               "invalid request: name \"\" must be a DNS label", "{}");
   service_fixture_call_badly (service, "create_network", VMM_ERROR_INVALID_REQUEST,
                               "invalid request: cidr \"\": *", "{'name':'x'}");
+  service_fixture_call_badly (service, "create_network", VMM_ERROR_INVALID_REQUEST,
+                              "invalid request: mtu 65521 must be between 1500 and 65520",
+                              "{'name':'x','cidr':'10.78.0.0/24','mtu':65521}");
   deleted = service_fixture_call_well (service, "delete_network", "{'name':'lab'}");
   g_assert_cmpstr (service_fixture_get (deleted, "id"), ==, "lab");
   g_assert_true (json_object_get_boolean_member (object_of (deleted), "deleted"));

@@ -70,9 +70,15 @@ NetdPacketKind netd_packet_parse (NetdPacket *packet, const guint8 *frame, gsize
 gboolean netd_packet_is_broadcast (const NetdPacket *packet);
 gboolean netd_packet_is_multicast (const NetdPacket *packet); /* group bit, broadcast not counted */
 
-/* RFC 1071 sum, folded but not complemented; @initial is a partial sum. */
+/* RFC 1071 sum, folded but not complemented; @initial is a partial sum, of whole 16-bit words. Sums
+ * are in the machine's byte order: a number that is added by hand goes through g_htons() first. */
 guint32 netd_checksum_add (guint32 initial, const void *data, gsize length);
+/* The same while copying to @target, in one pass. */
+guint32 netd_checksum_copy (guint32 initial, void *target, const void *data, gsize length);
 guint16 netd_checksum_finish (guint32 sum); /* complement, in network byte order as stored */
+/* The sum of the pseudo header of a TCP or UDP packet in this IPv4 header. @length: of its transport
+ * part. */
+guint32 netd_checksum_pseudo (const guint8 *ip, gsize length);
 
 typedef struct
 {
@@ -87,6 +93,7 @@ typedef struct
 /* Each writes a whole frame with checksums and returns its length; 0 when @size is too small. */
 gsize netd_packet_build_udp (guint8 *frame, gsize size, const NetdUdpAddress *address,
                              const void *payload, gsize length);
+/* Without @target_mac: to everyone, for a request. */
 gsize netd_packet_build_arp (guint8 *frame, gsize size, guint16 operation, const NetdMac *sender_mac,
                              guint32 sender_ip, const NetdMac *target_mac, guint32 target_ip);
 /* The RST that refuses @packet (TCP, not itself a RST), RFC 9293 3.10.7.1; 0 when none is due. */

@@ -104,7 +104,6 @@ bury (NetdLoop *self, gpointer memory)
     g_free (memory);
 }
 
-/* Rounded up by the clock's millisecond, so that a timer is never early. */
 static int
 milliseconds_to_first_timer (NetdLoop *self, int limit)
 {
@@ -161,10 +160,11 @@ netd_loop_turn (NetdLoop *self, int timeout_ms)
   for (int i = 0; i < n; i++)
     {
       NetdWatch *watch = events[i].data.ptr;
+      guint32 wanted = watch->events == 0 ? 0 : watch->events | EPOLLERR | EPOLLHUP;
 
       /* Interest may have been taken back by an earlier callback of this turn. */
-      if (watch->func != NULL && watch->events != 0)
-        watch->func (events[i].events, watch->user_data);
+      if (watch->func != NULL && (events[i].events & wanted) != 0)
+        watch->func (events[i].events & wanted, watch->user_data);
     }
   run_timers (self);
   if (self->turn_func != NULL)
@@ -176,9 +176,9 @@ netd_loop_turn (NetdLoop *self, int timeout_ms)
 void
 netd_loop_run (NetdLoop *self)
 {
-  self->quitting = FALSE;
   while (!self->quitting)
     netd_loop_turn (self, -1);
+  self->quitting = FALSE;
 }
 
 NetdWatch *
@@ -230,12 +230,13 @@ netd_timer_new (NetdLoop *loop, NetdTimerFunc func, gpointer user_data)
   return self;
 }
 
+/* One more than asked for, as the clock's current millisecond has begun already: never early. */
 void
 netd_timer_start (NetdTimer *self, gint64 delay_ms)
 {
   if (self->deadline < 0)
     g_ptr_array_add (self->loop->timers, self);
-  self->deadline = read_clock () + MAX (delay_ms, 0);
+  self->deadline = read_clock () + (delay_ms > 0 ? delay_ms + 1 : 0);
 }
 
 void

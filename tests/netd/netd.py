@@ -293,7 +293,7 @@ class Network:
         if self.control:
             self.control.close()
 
-    def add(self, machine, wait=True):
+    def add(self, machine):
         """Writes the file, tells netd."""
         self.write()
         self.control.request("attach", {"vm": machine.name, "mac": machine.mac, "ip": machine.ip})
@@ -428,11 +428,6 @@ class RawPort:
     def wait_closed(self):
         while self.frames.get(timeout=DEADLINE) is not None:
             pass
-
-    def barrier(self, network):
-        """All that was sent before has been seen to when this returns: the gateway answers in turn."""
-        number = self.send_arp(network.gateway)
-        return number
 
     def send_arp(self, target):
         self.send(frames.arp(1, self.machine.mac, self.machine.ip, "00:00:00:00:00:00", target))
@@ -573,6 +568,11 @@ class Bench:
 
     def raw(self, machine):
         return RawPort(self, machine)
+
+    def run_netd(self, *words):
+        """One that ends by itself."""
+        return subprocess.run([self.program, *words], capture_output=True, text=True, timeout=DEADLINE,
+                              stdin=subprocess.DEVNULL, env=dict(os.environ, ASAN_OPTIONS="detect_leaks=0"))
 
     def keep(self, thing):
         """Closed at the end."""

@@ -13,3 +13,5 @@ typedef void (*NetdRelayFunc) (NetdRelay *relay, gpointer user_data);
 NetdRelay *netd_relay_new (NetdLoop *loop, int a, int b, NetdRelayFunc done, gpointer user_data);
 /* Ends it at once without calling @done; resets the connections. */
 void netd_relay_free (NetdRelay *self);
+/* When the last bytes moved, on the loop's clock: for owners that end idle ones. */
+gint64 netd_relay_get_last_activity (NetdRelay *self);

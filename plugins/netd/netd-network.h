@@ -12,7 +12,8 @@ typedef void (*NetdPortFunc) (NetdPort *port, gpointer user_data);
 
 NetdNetwork *netd_network_new (NetdLoop *loop, const NetdPlan *plan, NetdCounters *counters);
 void netd_network_free (NetdNetwork *self);
-/* Without one (tests) ports are not dialled. Not owned. */
+/* Before ports are attached. Without one (tests) they are not dialled and have no metadata service.
+ * Not owned. */
 void netd_network_set_opener (NetdNetwork *self, NetdOpener *opener);
 void netd_network_set_port_func (NetdNetwork *self, NetdPortFunc func, gpointer user_data); /* up, down */
 void netd_network_set_resolvers (NetdNetwork *self, const char *resolv_conf);
@@ -40,6 +41,13 @@ NetdCounters *netd_network_get_counters (NetdNetwork *self);
 NetdOpener *netd_network_get_opener (NetdNetwork *self);
 NetdCapture *netd_network_get_capture (NetdNetwork *self);
 const NetdResolvers *netd_network_get_resolvers (NetdNetwork *self);
+
+/* What ports read into, one after the other: @size bytes. */
+guint8 *netd_network_get_buffer (NetdNetwork *self, gsize *size);
+/* @port has got or lost its stream. */
+void netd_network_port_changed (NetdNetwork *self, NetdPort *port);
+/* Whether @port may open one more flow, as far as all flows of the network go. */
+gboolean netd_network_admit_flow (NetdNetwork *self, NetdPort *port);
 
 /* Flows of one guest, and of all guests of a network together. */
 #define NETD_FLOWS_PER_PORT 512

@@ -37,5 +37,10 @@ void netd_port_set_stream (NetdPort *self, int fd);
  * was dropped. */
 gboolean netd_port_send (NetdPort *self, const guint8 *frame, gsize length, NetdOrigin origin);
 void netd_port_flush (NetdPort *self);
-/* Counts for the port and the network. */
+/* Counts for the port and the network; waste is charged. */
 void netd_port_count (NetdPort *self, NetdCount count, guint64 n);
+/* Frames whose work was for nothing, or was work for many: above a rate the port is not read for a
+ * while. */
+void netd_port_charge (NetdPort *self, guint n);
+/* For the list of ports to flush: returns what it was. */
+gboolean netd_port_set_dirty (NetdPort *self, gboolean is_dirty);

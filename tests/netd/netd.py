@@ -617,12 +617,14 @@ def left_behind():
     return found
 
 
-def reap():
+def all_gone():
+    """Whether nothing is left behind, what has just ended taken away."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
     except ChildProcessError:
         pass
+    return not left_behind()
 
 
 def run(tests, program, stream_tap):
@@ -638,8 +640,7 @@ def run(tests, program, stream_tap):
         try:
             with Bench(program, stream_tap) as bench:
                 test(bench)
-            reap()
-            assert not left_behind(), f"left behind: {left_behind()}"
+            eventually(all_gone, lambda: f"left behind: {left_behind()}", 20)
             print(f"ok {number} {name}", flush=True)
         except Skip as reason:
             print(f"ok {number} {name} # SKIP {reason}", flush=True)

@@ -9,6 +9,8 @@
 #include <netinet/in.h>
 #include <string.h>
 
+#include "netd-bytes.h"
+
 #define ARP_LENGTH 28
 #define IP_HEADER 20
 #define UDP_HEADER 8
@@ -19,31 +21,11 @@
 #define ALWAYS_WHOLE 1500
 
 static void
-write_16 (guint8 *data, guint value)
-{
-  data[0] = (guint8) (value >> 8);
-  data[1] = (guint8) value;
-}
-
-static void
-write_32 (guint8 *data, guint32 value)
-{
-  write_16 (data, value >> 16);
-  write_16 (data + 2, value & 0xffff);
-}
-
-static guint32
-read_32 (const guint8 *data)
-{
-  return (guint32) data[0] << 24 | (guint32) data[1] << 16 | (guint32) data[2] << 8 | data[3];
-}
-
-static void
 write_ethernet (guint8 *frame, const NetdMac *destination, const NetdMac *source, guint16 ethertype)
 {
   memcpy (frame, destination->octets, 6);
   memcpy (frame + 6, source->octets, 6);
-  write_16 (frame + 12, ethertype);
+  netd_write_16 (frame + 12, ethertype);
 }
 
 /* A packet that may come to be cut on its way needs an identification of its own (RFC 6864); the
@@ -57,13 +39,13 @@ write_ipv4 (guint8 *ip, guint8 protocol, gsize length, guint32 source, guint32 d
 
   memset (ip, 0, IP_HEADER);
   ip[0] = 0x45;
-  write_16 (ip + 2, (guint) length);
-  write_16 (ip + 4, is_whole ? 0 : ++last_identification);
-  write_16 (ip + 6, is_whole ? IP_DONT_FRAGMENT : 0);
+  netd_write_16 (ip + 2, (guint) length);
+  netd_write_16 (ip + 4, is_whole ? 0 : ++last_identification);
+  netd_write_16 (ip + 6, is_whole ? IP_DONT_FRAGMENT : 0);
   ip[8] = TIME_TO_LIVE;
   ip[9] = protocol;
-  write_32 (ip + 12, source);
-  write_32 (ip + 16, destination);
+  netd_write_32 (ip + 12, source);
+  netd_write_32 (ip + 16, destination);
   checksum = netd_checksum_finish (netd_checksum_add (0, ip, IP_HEADER));
   memcpy (ip + 10, &checksum, 2);
 }
@@ -95,10 +77,10 @@ netd_packet_build_udp (guint8 *frame, gsize size, const NetdUdpAddress *address,
   write_ethernet (frame, &address->destination_mac, &address->source_mac, NETD_ETHERTYPE_IPV4);
   write_ipv4 (ip, IPPROTO_UDP, IP_HEADER + UDP_HEADER + length, address->source,
               address->destination);
-  write_16 (udp, address->source_port);
-  write_16 (udp + 2, address->destination_port);
-  write_16 (udp + 4, (guint) (UDP_HEADER + length));
-  write_16 (udp + 6, 0);
+  netd_write_16 (udp, address->source_port);
+  netd_write_16 (udp + 2, address->destination_port);
+  netd_write_16 (udp + 4, (guint) (UDP_HEADER + length));
+  netd_write_16 (udp + 6, 0);
   if (length > 0)
     memcpy (udp + UDP_HEADER, payload, length);
   write_transport_checksum (ip, UDP_HEADER + length, 6);
@@ -116,18 +98,18 @@ netd_packet_build_arp (guint8 *frame, gsize size, guint16 operation, const NetdM
     return 0;
 
   write_ethernet (frame, target_mac != NULL ? target_mac : &everyone, sender_mac, NETD_ETHERTYPE_ARP);
-  write_16 (arp, 1);
-  write_16 (arp + 2, NETD_ETHERTYPE_IPV4);
+  netd_write_16 (arp, 1);
+  netd_write_16 (arp + 2, NETD_ETHERTYPE_IPV4);
   arp[4] = 6;
   arp[5] = 4;
-  write_16 (arp + 6, operation);
+  netd_write_16 (arp + 6, operation);
   memcpy (arp + 8, sender_mac->octets, 6);
-  write_32 (arp + 14, sender_ip);
+  netd_write_32 (arp + 14, sender_ip);
   if (target_mac != NULL)
     memcpy (arp + 18, target_mac->octets, 6);
   else
     memset (arp + 18, 0, 6);
-  write_32 (arp + 24, target_ip);
+  netd_write_32 (arp + 24, target_ip);
   return NETD_ETHERNET_HEADER + ARP_LENGTH;
 }
 
@@ -154,8 +136,8 @@ netd_packet_build_reset (guint8 *frame, gsize size, const NetdPacket *packet,
   write_ethernet (frame, &packet->source, gateway_mac, NETD_ETHERTYPE_IPV4);
   write_ipv4 (ip, IPPROTO_TCP, IP_HEADER + TCP_HEADER, packet->ip_destination, packet->ip_source);
   memset (tcp, 0, TCP_HEADER);
-  write_16 (tcp, packet->destination_port);
-  write_16 (tcp + 2, packet->source_port);
+  netd_write_16 (tcp, packet->destination_port);
+  netd_write_16 (tcp + 2, packet->source_port);
   tcp[12] = TCP_HEADER / 4 << 4;
   tcp[13] = NETD_TCP_RST;
   if ((packet->tcp_flags & NETD_TCP_ACK) != 0)
@@ -165,7 +147,7 @@ netd_packet_build_reset (guint8 *frame, gsize size, const NetdPacket *packet,
       occupied = (guint32) packet->payload_length + ((packet->tcp_flags & NETD_TCP_SYN) != 0)
                  + ((packet->tcp_flags & NETD_TCP_FIN) != 0);
       tcp[13] |= NETD_TCP_ACK;
-      write_32 (tcp + 8, read_32 (packet->transport + 4) + occupied);
+      netd_write_32 (tcp + 8, netd_read_32 (packet->transport + 4) + occupied);
     }
   write_transport_checksum (ip, TCP_HEADER, 16);
   return NETD_ETHERNET_HEADER + IP_HEADER + TCP_HEADER;

@@ -12,24 +12,14 @@
 #include <netinet/in.h>
 #include <string.h>
 
+#include "netd-bytes.h"
+
 #define ARP_LENGTH 28
 #define IP_HEADER_MIN 20
 #define IP_MORE_FRAGMENTS 0x2000
 #define IP_OFFSET_MASK 0x1fff
 #define UDP_HEADER 8
 #define TCP_HEADER_MIN 20
-
-static inline guint16
-read_16 (const guint8 *data)
-{
-  return (guint16) (data[0] << 8 | data[1]);
-}
-
-static inline guint32
-read_32 (const guint8 *data)
-{
-  return (guint32) data[0] << 24 | (guint32) data[1] << 16 | (guint32) data[2] << 8 | data[3];
-}
 
 static NetdPacketKind
 parse_arp (NetdPacket *packet)
@@ -38,13 +28,14 @@ parse_arp (NetdPacket *packet)
 
   if (packet->length < NETD_ETHERNET_HEADER + ARP_LENGTH)
     return NETD_PACKET_MALFORMED;
-  if (read_16 (arp) != 1 || read_16 (arp + 2) != NETD_ETHERTYPE_IPV4 || arp[4] != 6 || arp[5] != 4)
+  if (netd_read_16 (arp) != 1 || netd_read_16 (arp + 2) != NETD_ETHERTYPE_IPV4 || arp[4] != 6
+      || arp[5] != 4)
     return NETD_PACKET_MALFORMED;
 
-  packet->arp_operation = read_16 (arp + 6);
+  packet->arp_operation = netd_read_16 (arp + 6);
   memcpy (packet->arp_sender_mac.octets, arp + 8, 6);
-  packet->arp_sender_ip = read_32 (arp + 14);
-  packet->arp_target_ip = read_32 (arp + 24);
+  packet->arp_sender_ip = netd_read_32 (arp + 14);
+  packet->arp_target_ip = netd_read_32 (arp + 24);
   return NETD_PACKET_ARP;
 }
 
@@ -55,7 +46,7 @@ parse_udp (NetdPacket *packet)
 
   if (packet->transport_length < UDP_HEADER)
     return FALSE;
-  length = read_16 (packet->transport + 4);
+  length = netd_read_16 (packet->transport + 4);
   if (length < UDP_HEADER)
     return FALSE;
   /* A first fragment holds only the beginning of what it announces. */
@@ -64,8 +55,8 @@ parse_udp (NetdPacket *packet)
   if (length > packet->transport_length)
     return FALSE;
 
-  packet->source_port = read_16 (packet->transport);
-  packet->destination_port = read_16 (packet->transport + 2);
+  packet->source_port = netd_read_16 (packet->transport);
+  packet->destination_port = netd_read_16 (packet->transport + 2);
   packet->payload = packet->transport + UDP_HEADER;
   packet->payload_length = length - UDP_HEADER;
   return TRUE;
@@ -82,8 +73,8 @@ parse_tcp (NetdPacket *packet)
   if (header < TCP_HEADER_MIN || header > packet->transport_length)
     return FALSE;
 
-  packet->source_port = read_16 (packet->transport);
-  packet->destination_port = read_16 (packet->transport + 2);
+  packet->source_port = netd_read_16 (packet->transport);
+  packet->destination_port = netd_read_16 (packet->transport + 2);
   packet->tcp_flags = packet->transport[13];
   packet->payload = packet->transport + header;
   packet->payload_length = packet->transport_length - header;
@@ -118,16 +109,16 @@ parse_ipv4 (NetdPacket *packet)
   if (available < IP_HEADER_MIN || ip[0] >> 4 != 4)
     return NETD_PACKET_MALFORMED;
   header = (gsize) (ip[0] & 0x0f) * 4;
-  packet->ip_length = read_16 (ip + 2);
+  packet->ip_length = netd_read_16 (ip + 2);
   if (header < IP_HEADER_MIN || packet->ip_length < header || packet->ip_length > available)
     return NETD_PACKET_MALFORMED;
 
   packet->ip = ip;
-  packet->ip_source = read_32 (ip + 12);
-  packet->ip_destination = read_32 (ip + 16);
+  packet->ip_source = netd_read_32 (ip + 12);
+  packet->ip_destination = netd_read_32 (ip + 16);
   packet->protocol = ip[9];
   packet->has_options = header > IP_HEADER_MIN;
-  fragment = read_16 (ip + 6) & (IP_MORE_FRAGMENTS | IP_OFFSET_MASK);
+  fragment = netd_read_16 (ip + 6) & (IP_MORE_FRAGMENTS | IP_OFFSET_MASK);
   packet->is_fragment = fragment != 0;
   if (packet->is_fragment && !is_fragment_sane (packet, fragment, packet->ip_length - header))
     return NETD_PACKET_MALFORMED;
@@ -154,7 +145,7 @@ netd_packet_parse (NetdPacket *packet, const guint8 *frame, gsize length)
 
   memcpy (packet->destination.octets, frame, 6);
   memcpy (packet->source.octets, frame + 6, 6);
-  packet->ethertype = read_16 (frame + 12);
+  packet->ethertype = netd_read_16 (frame + 12);
   if (packet->ethertype == NETD_ETHERTYPE_IPV4)
     packet->kind = parse_ipv4 (packet);
   else if (packet->ethertype == NETD_ETHERTYPE_ARP)

@@ -7,7 +7,9 @@
 typedef struct _NetdForwards NetdForwards; /* all of a network's */
 
 #define NETD_FORWARDS_MAX 1024
-#define NETD_FORWARD_CONNECTIONS_MAX 512 /* of one forward */
+#define NETD_FORWARD_CONNECTIONS_MAX 512 /* of one forward; more wait in the kernel's queue */
+#define NETD_FORWARD_DIAL_MS 10000       /* for the guest to answer */
+#define NETD_FORWARD_PAUSE_MS 100        /* before accepting again when the process is out of something */
 
 typedef struct
 {
@@ -26,3 +28,10 @@ void netd_forwards_free (NetdForwards *self);
 guint16 netd_forwards_add (NetdForwards *self, const NetdForwardSpec *spec, GError **error);
 gboolean netd_forwards_remove (NetdForwards *self, const char *id);
 void netd_forwards_remove_vm (NetdForwards *self, const char *vm_id);
+/* To be called when a VM was plugged in: its UDP forwards come into effect. While it is not there its
+ * forwards hold their ports and lead nowhere. */
+void netd_forwards_port_attached (NetdForwards *self, NetdPort *port);
+
+/* @spec: with the host's port as it is; valid during the call */
+typedef void (*NetdForwardFunc) (const NetdForwardSpec *spec, gpointer user_data);
+void netd_forwards_foreach (NetdForwards *self, NetdForwardFunc func, gpointer user_data);

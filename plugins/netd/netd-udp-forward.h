@@ -29,5 +29,8 @@ void netd_udp_forwards_free (NetdUdpForwards *self);
 /* Takes over the bound socket @fd. */
 NetdUdpForward *netd_udp_forwards_add (NetdUdpForwards *self, int fd, guint16 port);
 void netd_udp_forward_free (NetdUdpForward *forward);
+/* A forward ends with its NetdUdpForwards: *@location, which keeps it, is then set to NULL. */
+void netd_udp_forward_set_location (NetdUdpForward *forward, NetdUdpForward **location);
+guint netd_udp_forwards_get_n_peers (NetdUdpForwards *self);
 /* A guest's datagram to the gateway: TRUE when it answers a peer and was sent. */
 gboolean netd_udp_forwards_receive (NetdUdpForwards *self, const NetdPacket *packet);

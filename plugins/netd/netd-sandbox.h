@@ -10,6 +10,8 @@
 /* For the clone: new user (unless root may do without), mount, IPC, UTS and PID namespaces. Returns as
  * fork() does. */
 pid_t netd_sandbox_fork (GError **error);
+/* The process that forked, by the id that the outside knows it by; this process when none has. */
+pid_t netd_sandbox_get_warden (void);
 /* In the child: an empty private root for its own sockets, no capability, bounded memory and
  * descriptors, Landlock, the system call filter. */
 gboolean netd_sandbox_enter (GError **error);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The Internet checksum (RFC 1071): the largest single cost per byte in netd, so it is written for
- * speed. 32 bytes at a time are taken as numbers of 32 bits and added up in sums of 64, which cannot
- * overflow for anything that fits in memory, and are folded once at the end. The order of bytes does
- * not matter (RFC 1071, 2 B): sums are in the machine's order, and so is the result when it is stored.
+ * speed. 32 bytes at a time are taken as numbers of 32 bits and added up in sums of 64, which
+ * cannot overflow for anything that fits in memory, and are folded once at the end. The order of
+ * bytes does not matter (RFC 1071, 2 B): sums are in the machine's order, and so is the result when
+ * it is stored.
  */
 #include "netd-packet.h"
 
@@ -14,7 +15,7 @@ typedef guint64 Lanes __attribute__ ((vector_size (16)));
 
 #define BLOCK (2 * sizeof (Lanes))
 
-/* Of even and odd numbers, of the halves of a block: four chains that do not wait for each other. */
+/* Of even and odd numbers, of the halves of a block: chains that do not wait for one another. */
 typedef struct
 {
   Lanes sums[4];

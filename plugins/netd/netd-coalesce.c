@@ -10,8 +10,8 @@
  * after: a damaged segment stays alone and damaged. The bytes are summed while they are copied, and
  * the merged checksum is put together from those sums.
  *
- * Buffers are borrowed from a small pool of the process, since only one port's batch is in work at a
- * time: what a port costs while nothing happens is this struct.
+ * Buffers are borrowed from a small pool of the process, since only one port's batch is in work at
+ * a time: what a port costs while nothing happens is this struct.
  */
 #include "netd-offload.h"
 
@@ -26,12 +26,12 @@
 
 typedef struct
 {
-  guint8 *frame;  /* NETD_PACKET_MAX bytes: the first segment's headers, then all payloads */
-  gsize header;   /* bytes of headers */
-  gsize length;   /* bytes in use */
-  guint n;        /* segments in it */
-  guint32 next;   /* sequence number that would continue it */
-  guint32 sum;    /* of the payloads */
+  guint8 *frame; /* NETD_PACKET_MAX bytes: the first segment's headers, then all payloads */
+  gsize header;  /* bytes of headers */
+  gsize length;  /* bytes in use */
+  guint n;       /* segments in it */
+  guint32 next;  /* sequence number that would continue it */
+  guint32 sum;   /* of the payloads */
 } Held;
 
 struct _NetdCoalescer

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The DHCP server of one port. There is nothing to allocate: a port has one lease, fixed when its VM
- * was made, and whoever asks with that lease's hardware address is told about it; anybody else hears
- * nothing. So there is no state, and a client that asks for another address is given its own.
+ * The DHCP server of one port. There is nothing to allocate: a port has one lease, fixed when its
+ * VM was made, and whoever asks with that lease's hardware address is told about it; anybody else
+ * hears nothing. So there is no state, and a client that asks for another address is given its own.
  *
  * A request is read once, option by option, into what the reply needs; any option that does not fit
- * into the message ends the matter. The reply is put together by functions that check the room left.
+ * into the message ends the matter. The reply is put together by functions that check the room
+ * left.
  */
 #include "netd-dhcp.h"
 

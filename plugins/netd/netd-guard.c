@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The ingress check: a guest speaks with the addresses of its own lease or not at all. It stands
- * before the switch, so a forged frame reaches neither another guest nor the gateway. It decides from
- * the view of one frame and the lease alone, and keeps nothing.
+ * before the switch, so a forged frame reaches neither another guest nor the gateway. It decides
+ * from the view of one frame and the lease alone, and keeps nothing.
  *
- * DHCP is part of it because clients take an address from whoever answers first: a guest may ask for
- * its own hardware address only, and may not send what a client would take for an answer. The client
- * id is not looked at: guests made from one image share theirs.
+ * DHCP is part of it because clients take an address from whoever answers first: a guest may ask
+ * for its own hardware address only, and may not send what a client would take for an answer. The
+ * client id is not looked at: guests made from one image share theirs.
  */
 #include "netd-guard.h"
 
@@ -57,8 +57,9 @@ static gboolean
 is_first_request (const NetdPlan *plan, const NetdPacket *packet)
 {
   return packet->protocol == IPPROTO_UDP && !packet->is_fragment
-         && packet->source_port == DHCP_CLIENT_PORT
-         && packet->destination_port == DHCP_SERVER_PORT
+         && packet->source_port == DHCP_CLIENT_PORT && packet->destination_port == DHCP_SERVER_PORT
+         && (netd_packet_is_broadcast (packet)
+             || netd_mac_equal (&packet->destination, &plan->gateway_mac))
          && (packet->ip_destination == G_MAXUINT32 || packet->ip_destination == plan->gateway);
 }
 

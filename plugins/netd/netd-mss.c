@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Tells the NAT engine that the guest takes large segments. The engine cuts what it sends by the MSS
- * that the guest announces, which follows the guest's MTU; since frames are cut on the way to the
- * guest anyway, a larger number there saves the engine most of its turns. The guest's own packet is
- * changed in place, and its checksum by what changed (RFC 1624), so that a damaged one stays damaged.
+ * Tells the NAT engine that the guest takes large segments. The engine cuts what it sends by the
+ * MSS that the guest announces, which follows the guest's MTU; since frames are cut on the way to
+ * the guest anyway, a larger number there saves the engine most of its turns. The guest's own
+ * packet is changed in place, and its checksum by what changed (RFC 1624), so that a damaged one
+ * stays damaged.
  */
 #include "netd-offload.h"
 

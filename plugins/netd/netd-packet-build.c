@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The few frames that the gateway makes itself: UDP answers (DHCP, DNS), ARP, and the RST for what a
- * guest may not reach. Each is a pure function into memory of the caller's; one that does not fit
+ * The few frames that the gateway makes itself: UDP answers (DHCP, DNS), ARP, and the RST for what
+ * a guest may not reach. Each is a pure function into memory of the caller's; one that does not fit
  * is not begun.
  */
 #include "netd-packet.h"
@@ -97,7 +97,8 @@ netd_packet_build_arp (guint8 *frame, gsize size, guint16 operation, const NetdM
   if (size < NETD_ETHERNET_HEADER + ARP_LENGTH)
     return 0;
 
-  write_ethernet (frame, target_mac != NULL ? target_mac : &everyone, sender_mac, NETD_ETHERTYPE_ARP);
+  write_ethernet (frame, target_mac != NULL ? target_mac : &everyone, sender_mac,
+                  NETD_ETHERTYPE_ARP);
   netd_write_16 (arp, 1);
   netd_write_16 (arp + 2, NETD_ETHERTYPE_IPV4);
   arp[4] = 6;
@@ -113,7 +114,7 @@ netd_packet_build_arp (guint8 *frame, gsize size, guint16 operation, const NetdM
   return NETD_ETHERNET_HEADER + ARP_LENGTH;
 }
 
-/* Nothing is refused that was not meant for one receiver (RFC 1122, 4.2.3.10), and no RST by another. */
+/* What was not meant for one receiver is not refused (RFC 1122, 4.2.3.10), nor is a RST. */
 static gboolean
 is_refusable (const NetdPacket *packet)
 {

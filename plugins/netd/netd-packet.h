@@ -76,8 +76,8 @@ guint32 netd_checksum_add (guint32 initial, const void *data, gsize length);
 /* The same while copying to @target, in one pass. */
 guint32 netd_checksum_copy (guint32 initial, void *target, const void *data, gsize length);
 guint16 netd_checksum_finish (guint32 sum); /* complement, in network byte order as stored */
-/* The sum of the pseudo header of a TCP or UDP packet in this IPv4 header. @length: of its transport
- * part. */
+/* The sum of the pseudo header of a TCP or UDP packet in this IPv4 header; @length: of
+ * all behind it. */
 guint32 netd_checksum_pseudo (const guint8 *ip, gsize length);
 
 typedef struct

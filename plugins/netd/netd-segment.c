@@ -109,8 +109,8 @@ cut_tcp (Cut *cut, const NetdPacket *packet)
   return n;
 }
 
-/* Options that belong into the first fragment alone make place for nothing, so that the header keeps
- * its length. What cannot be read as options is overwritten from there on. */
+/* Options that belong into the first fragment alone make place for nothing, so that the header
+ * keeps its length. What cannot be read as options is overwritten from there on. */
 static void
 drop_first_options (Cut *cut)
 {

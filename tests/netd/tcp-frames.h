@@ -5,7 +5,8 @@
 
 #include "netd-packet.h"
 
-/* TCP segments for tests, and checksums by their definition: none of this is netd's own arithmetic. */
+/* TCP segments for tests, and checksums by their definition: none of this is netd's own arithmetic.
+ */
 typedef struct
 {
   guint32 source;

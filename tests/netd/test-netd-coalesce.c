@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Merging segments: what is merged and what ends it, that order and bytes are kept, and that nothing
- * damaged is made to look sound. */
+/* Merging segments: what is merged and what ends it, that order and bytes are kept, and that
+ * nothing damaged is made to look sound. */
 #include "netd-offload.h"
 
 #include "tcp-frames.h"
@@ -307,8 +307,7 @@ test_damaged (Fixture *fixture, gconstpointer user_data)
 
               parse_output (fixture, n, &packet);
               g_assert_cmpint (test_is_sound (&packet), ==, !is_damaged);
-              g_assert_cmpuint (packet.payload_length, ==,
-                                is_damaged || which == 1 ? 4 : 8);
+              g_assert_cmpuint (packet.payload_length, ==, is_damaged || which == 1 ? 4 : 8);
             }
         }
     }
@@ -576,8 +575,7 @@ test_mutated (Fixture *fixture, gconstpointer user_data)
       length = test_segment_write (&segment, fixture->frame);
       for (guint i = 0; i < n_changes; i++)
         fixture->frame[g_rand_int_range (rand, 0, 60)] = (guint8) g_rand_int (rand);
-      add_frame (fixture, fixture->frame,
-                 (gsize) g_rand_int_range (rand, 1, (gint32) length + 1));
+      add_frame (fixture, fixture->frame, (gsize) g_rand_int_range (rand, 1, (gint32) length + 1));
       n_added++;
       segment.sequence += (guint32) segment.length;
       g_assert_cmpuint (fixture->frames->len, <=, n_added);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* DHCP: whole exchanges byte by byte as clients send them, who is answered, and what damaged messages
- * come to. */
+/* DHCP: whole exchanges byte by byte as clients send them, who is answered, and what damaged
+ * messages come to. */
 #include "netd-dhcp.h"
 
 #include <string.h>
@@ -123,8 +123,8 @@ ask_with (const NetdPlan *plan, const Client *client, Answer *answer, gsize size
     .destination_port = 67,
   };
   guint8 frame[4096];
-  gsize length = netd_packet_build_udp (frame, sizeof frame, &address, client->message,
-                                        client->length);
+  gsize length
+      = netd_packet_build_udp (frame, sizeof frame, &address, client->message, client->length);
   g_autofree guint8 *request = g_memdup2 (frame, length);
   NetdPacket packet;
 
@@ -426,7 +426,8 @@ test_silence (void)
   g_assert_true (ask (&plan, &client, &answer));
 }
 
-/* A list without an end, options that reach beyond the message, a type of wrong size, none at all. */
+/* A list without an end, options that reach beyond the message, a type of wrong size, none at all.
+ */
 static void
 test_malformed_options (void)
 {
@@ -443,10 +444,14 @@ test_malformed_options (void)
     const guint8 *options;
     gsize length;
   } cases[] = {
-    { no_end, sizeof no_end },       { no_length, sizeof no_length },
-    { too_long, sizeof too_long },   { over_the_end, sizeof over_the_end },
-    { long_type, sizeof long_type }, { no_type, sizeof no_type },
-    { empty_type, sizeof empty_type }, { overload, sizeof overload },
+    { no_end, sizeof no_end },
+    { no_length, sizeof no_length },
+    { too_long, sizeof too_long },
+    { over_the_end, sizeof over_the_end },
+    { long_type, sizeof long_type },
+    { no_type, sizeof no_type },
+    { empty_type, sizeof empty_type },
+    { overload, sizeof overload },
     { no_end, 0 },
   };
   NetdPlan plan = make_plan (NULL);

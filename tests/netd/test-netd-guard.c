@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The guard: one row per frame that passes and per way to forge one. Each row changes a good frame in
- * one place, so that no other check can be the reason of its refusal. */
+/* The guard: one row per frame that passes and per way to forge one. Each row changes a good frame
+ * in one place, so that no other check can be the reason of its refusal. */
 #include "netd-guard.h"
 
 #include <string.h>
@@ -91,6 +91,7 @@ static const Row rows[] = {
   { "no IP, to another port", DHCP, UDP_DESTINATION_LOW, 53, NETD_COUNT_SPOOFED_IP },
   { "no IP, from another port", DHCP, UDP_SOURCE_LOW, 69, NETD_COUNT_SPOOFED_IP },
   { "no IP, to another address", DHCP, IP_DESTINATION, 10, NETD_COUNT_SPOOFED_IP },
+  { "no IP, to another guest's card", DHCP, ETHERNET_DESTINATION + 5, 3, NETD_COUNT_SPOOFED_IP },
   { "no IP, another protocol", DHCP, IP_PROTOCOL, 47, NETD_COUNT_SPOOFED_IP },
   { "no IP, a fragment", DHCP, IP_FRAGMENT, 0x20, NETD_COUNT_SPOOFED_IP },
   { "renewal with another IP", DHCP_RENEWAL, IP_SOURCE + 3, 3, NETD_COUNT_SPOOFED_IP },
@@ -106,7 +107,7 @@ static const Row rows[] = {
   { "ARP of other hardware", ARP_REQUEST, ARP_HARDWARE, 6, NETD_COUNT_MALFORMED },
 
   { "DHCP for another guest", DHCP, HARDWARE_ADDRESS + 5, 3, NETD_COUNT_SPOOFED_DHCP },
-  { "DHCP renewal for another guest", DHCP_RENEWAL, HARDWARE_ADDRESS + 5, 3, NETD_COUNT_SPOOFED_DHCP },
+  { "renewal for another guest", DHCP_RENEWAL, HARDWARE_ADDRESS + 5, 3, NETD_COUNT_SPOOFED_DHCP },
   { "DHCP for other hardware", DHCP, MESSAGE + 1, 6, NETD_COUNT_SPOOFED_DHCP },
   { "DHCP with a short address", DHCP, MESSAGE + 2, 5, NETD_COUNT_SPOOFED_DHCP },
   { "DHCP reply to the server's port", DHCP, MESSAGE, 2, NETD_COUNT_SPOOFED_DHCP },
@@ -276,8 +277,7 @@ test_random (void)
       else
         g_assert_true (packet.ip_source == LEASE_IP
                        || (packet.ip_source == 0 && packet.destination_port == 67));
-      if (packet.kind == NETD_PACKET_IPV4 && packet.protocol == 17
-          && packet.destination_port == 67)
+      if (packet.kind == NETD_PACKET_IPV4 && packet.protocol == 17 && packet.destination_port == 67)
         g_assert_cmpmem (packet.payload + 28, 6, lease_mac.octets, 6);
     }
   g_assert_cmpuint (n_passed, >, 10000);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Reading frames (valid ones, each truncation of them, damaged ones, noise) and writing them. Frames
- * under test are copied into memory of exactly their size, so that a sanitizer sees every read
- * beyond. */
+/* Reading frames (valid ones, each truncation of them, damaged ones, noise) and writing them.
+ * Frames under test are copied into memory of exactly their size, so that a sanitizer sees every
+ * read beyond. */
 #include "netd-packet.h"
 
 #include <netinet/in.h>
@@ -77,7 +77,8 @@ test_arp (void)
   guint8 wrong[sizeof arp_request];
   static const guint8 typed[] = { 14, 15, 16, 17, 18, 19 };
 
-  g_assert_cmpint (netd_packet_parse (&packet, arp_request, sizeof arp_request), ==, NETD_PACKET_ARP);
+  g_assert_cmpint (netd_packet_parse (&packet, arp_request, sizeof arp_request), ==,
+                   NETD_PACKET_ARP);
   g_assert_cmpuint (packet.arp_operation, ==, 1);
   g_assert_cmphex (packet.arp_sender_ip, ==, NETD_IP (192, 168, 127, 2));
   g_assert_cmphex (packet.arp_target_ip, ==, NETD_IP (192, 168, 127, 1));
@@ -310,7 +311,8 @@ test_checksum (void)
     {
       g_autofree guint8 *data = g_malloc (length);
       g_autofree guint8 *copy = g_malloc (length);
-      gsize split = length < 2 ? 0 : (gsize) g_rand_int_range (rand, 0, (gint32) length) & ~(gsize) 1;
+      gsize split
+          = length < 2 ? 0 : (gsize) g_rand_int_range (rand, 0, (gint32) length) & ~(gsize) 1;
       guint16 expected;
       guint32 sum;
 
@@ -378,9 +380,11 @@ test_build_udp (void)
 
   /* A sum of zero is written as all ones. */
   memset (large, 0, 2);
-  netd_packet_parse (&packet, frame, netd_packet_build_udp (frame, sizeof frame, &address, large, 2));
+  netd_packet_parse (&packet, frame,
+                     netd_packet_build_udp (frame, sizeof frame, &address, large, 2));
   memcpy (large, packet.transport + 6, 2);
-  netd_packet_parse (&packet, frame, netd_packet_build_udp (frame, sizeof frame, &address, large, 2));
+  netd_packet_parse (&packet, frame,
+                     netd_packet_build_udp (frame, sizeof frame, &address, large, 2));
   g_assert_cmpuint (packet.transport[6], ==, 0xff);
   g_assert_cmpuint (packet.transport[7], ==, 0xff);
 }

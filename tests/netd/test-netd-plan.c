@@ -31,6 +31,7 @@ place (const NetdPlan *plan, const char *text)
 static void
 test_ranges (void)
 {
+  /* clang-format off */
   static const struct
   {
     const char *destination;
@@ -66,6 +67,7 @@ test_ranges (void)
     { "255.255.255.254", NETD_PLACE_FORBIDDEN },
     { "255.255.255.255", NETD_PLACE_FORBIDDEN },
   };
+  /* clang-format on */
   NetdPlan plan = make_plan (FALSE, FALSE);
 
   for (guint i = 0; i < G_N_ELEMENTS (cases); i++)

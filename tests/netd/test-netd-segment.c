@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Cutting large frames: what comes out fits, is sound by its own checksums, and put together again is
- * what went in. And the MSS that makes the engine send large ones. */
+/* Cutting large frames: what comes out fits, is sound by its own checksums, and put together again
+ * is what went in. And the MSS that makes the engine send large ones. */
 #include "netd-offload.h"
 
 #include "tcp-frames.h"
@@ -80,11 +80,9 @@ check_tcp (const TestSegment *segment, guint mtu)
       g_assert_true (is_last || packet.payload_length == piece);
       g_assert_true (test_is_sound (&packet));
       g_assert_cmphex (packet.tcp_flags, ==, flags);
-      g_assert_cmpuint (test_get_32 (packet.transport + 4), ==,
-                        (guint32) (segment->sequence + at));
+      g_assert_cmpuint (test_get_32 (packet.transport + 4), ==, (guint32) (segment->sequence + at));
       g_assert_cmpuint (test_get_32 (packet.transport + 8), ==, segment->acknowledgement);
-      g_assert_cmpuint (test_get_16 (packet.ip + 4), ==,
-                        (guint16) (segment->identification + i));
+      g_assert_cmpuint (test_get_16 (packet.ip + 4), ==, (guint16) (segment->identification + i));
       g_assert_cmpmem (packet.transport + 20, packet.payload - packet.transport - 20,
                        segment->options, segment->options_length);
       g_assert_cmpmem (packet.payload, packet.payload_length, segment->payload + at,
@@ -285,12 +283,12 @@ test_fragment_options (void)
     guint8 options[8];
     guint8 later[8];
   } cases[] = {
-    { { 7, 7, 4, 0, 0, 0, 0, 0 }, { 1, 1, 1, 1, 1, 1, 1, 0 } },                 /* record route */
-    { { 0x94, 4, 0, 0, 7, 3, 4, 0 }, { 0x94, 4, 0, 0, 1, 1, 1, 0 } },           /* router alert */
-    { { 1, 1, 68, 5, 5, 0, 9, 0 }, { 1, 1, 1, 1, 1, 1, 1, 0 } },                /* timestamp */
-    { { 0x94, 4, 0, 0, 7, 200, 4, 4 }, { 0x94, 4, 0, 0, 1, 1, 1, 1 } },         /* damaged */
-    { { 0x94, 0, 0, 0, 7, 3, 4, 0 }, { 1, 1, 1, 1, 1, 1, 1, 1 } },              /* damaged */
-    { { 1, 1, 1, 1, 1, 1, 1, 0x94 }, { 1, 1, 1, 1, 1, 1, 1, 1 } },              /* damaged */
+    { { 7, 7, 4, 0, 0, 0, 0, 0 }, { 1, 1, 1, 1, 1, 1, 1, 0 } },         /* record route */
+    { { 0x94, 4, 0, 0, 7, 3, 4, 0 }, { 0x94, 4, 0, 0, 1, 1, 1, 0 } },   /* router alert */
+    { { 1, 1, 68, 5, 5, 0, 9, 0 }, { 1, 1, 1, 1, 1, 1, 1, 0 } },        /* timestamp */
+    { { 0x94, 4, 0, 0, 7, 200, 4, 4 }, { 0x94, 4, 0, 0, 1, 1, 1, 1 } }, /* damaged */
+    { { 0x94, 0, 0, 0, 7, 3, 4, 0 }, { 1, 1, 1, 1, 1, 1, 1, 1 } },      /* damaged */
+    { { 1, 1, 1, 1, 1, 1, 1, 0x94 }, { 1, 1, 1, 1, 1, 1, 1, 1 } },      /* damaged */
   };
 
   for (guint i = 0; i < G_N_ELEMENTS (cases); i++)
@@ -329,7 +327,9 @@ test_mss (void)
     { { 2, 4, 0x05, 0xb4, 4, 2, 1, 1 }, NETD_TCP_SYN, { 2, 4, 0xff, 0x00, 4, 2, 1, 1 } },
     { { 2, 4, 0x05, 0xb4 }, NETD_TCP_SYN | NETD_TCP_ACK, { 2, 4, 0xff, 0x00 } },
     /* At an odd place, twice, and larger already. */
-    { { 1, 2, 4, 0x05, 0xb4, 1, 1, 2, 4, 0x02, 0x18 }, NETD_TCP_SYN, { 1, 2, 4, 0xff, 0, 1, 1, 2, 4, 0xff, 0 } },
+    { { 1, 2, 4, 0x05, 0xb4, 1, 1, 2, 4, 0x02, 0x18 },
+      NETD_TCP_SYN,
+      { 1, 2, 4, 0xff, 0, 1, 1, 2, 4, 0xff, 0 } },
     { { 2, 4, 0xff, 0x01 }, NETD_TCP_SYN, { 2, 4, 0xff, 0x01 } },
     /* Not a SYN; none; behind the end; damaged. */
     { { 2, 4, 0x05, 0xb4 }, NETD_TCP_ACK, { 2, 4, 0x05, 0xb4 } },
@@ -339,8 +339,12 @@ test_mss (void)
     { { 8, 40, 2, 4, 0x05, 0xb4 }, NETD_TCP_SYN, { 8, 40, 2, 4, 0x05, 0xb4 } },
     /* One of a wrong length is passed over. */
     { { 2, 3, 0x05, 2, 4, 5, 1, 1 }, NETD_TCP_SYN, { 2, 3, 0x05, 2, 4, 0xff, 0x00, 1 } },
-    { { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 4 }, NETD_TCP_SYN, { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 4 } },
-    { { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2 }, NETD_TCP_SYN, { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2 } },
+    { { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 4 },
+      NETD_TCP_SYN,
+      { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 4 } },
+    { { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2 },
+      NETD_TCP_SYN,
+      { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2 } },
   };
 
   for (guint i = 0; i < G_N_ELEMENTS (cases); i++)

@@ -257,7 +257,7 @@ netd_gateway_receive (NetdGateway *self, const NetdPacket *packet, guint8 *frame
         receive_dhcp (self, packet);
     }
   else if (packet->has_options)
-    netd_port_count (self->port, NETD_COUNT_MALFORMED, 1);
+    netd_port_count (self->port, NETD_COUNT_UNSUPPORTED, 1);
   else
     receive_ipv4 (self, packet, frame);
 }

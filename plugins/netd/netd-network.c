@@ -129,7 +129,8 @@ netd_network_receive (NetdNetwork *self, NetdPort *port, guint8 *frame, gsize le
   netd_packet_parse (&packet, frame, length);
   if (self->capture != NULL)
     netd_capture_frame (self->capture, frame, length);
-  refusal = netd_guard_check (self->plan, netd_port_get_mac (port), netd_port_get_ip (port), &packet);
+  refusal
+      = netd_guard_check (self->plan, netd_port_get_mac (port), netd_port_get_ip (port), &packet);
   if (refusal != NETD_N_COUNTS)
     netd_port_count (port, refusal, 1);
   else if (netd_mac_equal (&packet.destination, &self->plan->gateway_mac))
@@ -373,21 +374,26 @@ add_flows (NetdPort *port, gpointer user_data)
 }
 
 /* Half of what the network may have is for whoever comes first; the other half is shared out, so that
- * no guest finds all of it taken. The sum is made anew once in a millisecond at most. */
+ * no guest finds all of it taken. */
 gboolean
-netd_network_admit_flow (NetdNetwork *self, NetdPort *port)
+netd_flows_have_room (guint all, guint own, guint n_ports)
 {
   guint half = NETD_FLOWS_PER_NETWORK / 2;
 
+  return all < half || (all < NETD_FLOWS_PER_NETWORK && own < MAX (half / MAX (n_ports, 1), 1));
+}
+
+/* The sum is made anew once in a millisecond at most. */
+gboolean
+netd_network_admit_flow (NetdNetwork *self, NetdPort *port)
+{
   if (self->flows_at != netd_loop_now (self->loop))
     {
       self->flows_at = netd_loop_now (self->loop);
       self->n_flows = 0;
       netd_network_foreach (self, add_flows, &self->n_flows);
     }
-  if (self->n_flows >= half
-      && (self->n_flows >= NETD_FLOWS_PER_NETWORK
-          || count_flows (port) >= half / MAX (g_hash_table_size (self->by_vm_id), 1)))
+  if (!netd_flows_have_room (self->n_flows, count_flows (port), g_hash_table_size (self->by_vm_id)))
     return FALSE;
   self->n_flows++;
   return TRUE;

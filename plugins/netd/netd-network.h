@@ -48,6 +48,8 @@ guint8 *netd_network_get_buffer (NetdNetwork *self, gsize *size);
 void netd_network_port_changed (NetdNetwork *self, NetdPort *port);
 /* Whether @port may open one more flow, as far as all flows of the network go. */
 gboolean netd_network_admit_flow (NetdNetwork *self, NetdPort *port);
+/* The rule of that: there are @all flows, @own of the port's, and @n_ports. Pure. */
+gboolean netd_flows_have_room (guint all, guint own, guint n_ports);
 
 /* Flows of one guest, and of all guests of a network together. */
 #define NETD_FLOWS_PER_PORT 512

@@ -37,6 +37,10 @@
 #define RESUME_BELOW 9
 #define PAUSE_ABOVE 10
 
+/* So much is written out before the turn ends: a stream that takes it shall not lose a frame because
+ * much came at once. */
+#define WRITE_ABOVE (64 * 1024)
+
 /* Bytes of one read. It shrinks when there were many frames in them, since those are the work. */
 #define QUANTUM_MIN (16 * 1024)
 #define QUANTUM_FIRST (64 * 1024)
@@ -92,7 +96,7 @@ netd_port_charge (NetdPort *self, guint n)
   gint64 now = netd_loop_now (netd_network_get_loop (self->network));
 
   self->allowance
-    = MIN (ALLOWANCE_MAX, self->allowance + (now - self->allowance_at) * ALLOWANCE_PER_MS);
+      = MIN (ALLOWANCE_MAX, self->allowance + (now - self->allowance_at) * ALLOWANCE_PER_MS);
   self->allowance_at = now;
   self->allowance = MAX (self->allowance - n, -DEBT_MAX);
 }
@@ -292,6 +296,46 @@ push_frame (NetdPort *self, const guint8 *frame, gsize length)
   return netd_segment (frame, length, mtu, push_segment, &cutting) > 0 && cutting.is_whole;
 }
 
+/* FALSE: the stream is broken. */
+static gboolean
+write_queue (NetdPort *self)
+{
+  struct iovec pieces[2];
+  struct msghdr message = { .msg_iov = pieces };
+  gssize n;
+
+  message.msg_iovlen = netd_ring_peek (&self->ring, pieces);
+  if (message.msg_iovlen == 0)
+    return TRUE;
+  n = sendmsg (self->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (n < 0 && errno != EAGAIN && errno != EINTR && errno != ENOBUFS && errno != ENOMEM)
+    return FALSE;
+  if (n > 0)
+    {
+      netd_ring_consume (&self->ring, n);
+      netd_port_count (self, NETD_COUNT_BYTES_SENT, n);
+    }
+  self->is_blocked = netd_ring_get_used (&self->ring) > 0;
+  update_watch (self);
+  return TRUE;
+}
+
+static void
+write_stream (NetdPort *self)
+{
+  if (write_queue (self))
+    resume_gateway (self);
+  else
+    end_stream (self, FALSE);
+}
+
+void
+netd_port_flush (NetdPort *self)
+{
+  if (self->fd >= 0 && !self->is_blocked)
+    write_stream (self);
+}
+
 gboolean
 netd_port_send (NetdPort *self, const guint8 *frame, gsize length, NetdOrigin origin)
 {
@@ -305,53 +349,21 @@ netd_port_send (NetdPort *self, const guint8 *frame, gsize length, NetdOrigin or
   /* What comes from a guest was captured when it came in. */
   if (capture != NULL && origin == NETD_ORIGIN_GATEWAY)
     netd_capture_frame (capture, frame, length);
-  fits = origin == NETD_ORIGIN_GATEWAY
-         || netd_ring_get_used (&self->ring) <= sixteenth * GUEST_LIMIT;
-  if (!fits || !push_frame (self, frame, length))
-    {
-      netd_port_count (self, NETD_COUNT_QUEUE_FULL, 1);
-      fits = FALSE;
-    }
   netd_network_mark_dirty (self->network, self);
+  /* A broken stream is seen to at the end of the turn: a frame may be on its way through much else. */
+  if (netd_ring_get_used (&self->ring) > WRITE_ABOVE && !self->is_blocked)
+    write_queue (self);
+  fits = (origin == NETD_ORIGIN_GATEWAY
+          || netd_ring_get_used (&self->ring) <= sixteenth * GUEST_LIMIT)
+         && push_frame (self, frame, length);
+  if (!fits)
+    netd_port_count (self, NETD_COUNT_QUEUE_FULL, 1);
   if (!self->gateway_is_paused && netd_ring_get_used (&self->ring) > sixteenth * PAUSE_ABOVE)
     {
       self->gateway_is_paused = TRUE;
       netd_gateway_set_paused (self->gateway, TRUE);
     }
   return fits;
-}
-
-static void
-write_stream (NetdPort *self)
-{
-  struct iovec pieces[2];
-  struct msghdr message = { .msg_iov = pieces };
-  gssize n;
-
-  message.msg_iovlen = netd_ring_peek (&self->ring, pieces);
-  if (message.msg_iovlen == 0)
-    return;
-  n = sendmsg (self->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-  if (n < 0 && errno != EAGAIN && errno != EINTR && errno != ENOBUFS && errno != ENOMEM)
-    {
-      end_stream (self, FALSE);
-      return;
-    }
-  if (n > 0)
-    {
-      netd_ring_consume (&self->ring, n);
-      netd_port_count (self, NETD_COUNT_BYTES_SENT, n);
-    }
-  self->is_blocked = netd_ring_get_used (&self->ring) > 0;
-  update_watch (self);
-  resume_gateway (self);
-}
-
-void
-netd_port_flush (NetdPort *self)
-{
-  if (self->fd >= 0 && !self->is_blocked)
-    write_stream (self);
 }
 
 static void

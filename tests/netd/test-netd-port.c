@@ -1,0 +1,593 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Ports: framing however the bytes come, what a bad length ends and what it does not, peers that do
+ * not read, peers that go away, guests that send rubbish. Guests 0, 1 and 2 are the test's.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "frame-lab.h"
+#include "netd-gateway.h"
+#include "test-clock.h"
+
+#define MTU 1500
+#define FRAME_MAX (MTU + 14 + 4)
+
+typedef struct
+{
+  FrameLab *lab;
+  GPtrArray *got[LAB_GUESTS]; /* GBytes, when they are kept */
+  gboolean keeps;
+} Fixture;
+
+static void
+keep_frame (FrameLab *lab, guint guest, const guint8 *frame, gsize length, gpointer user_data)
+{
+  Fixture *fixture = user_data;
+
+  if (fixture->keeps)
+    g_ptr_array_add (fixture->got[guest], g_bytes_new (frame, length));
+}
+
+static void
+set_up (Fixture *fixture, gconstpointer data)
+{
+  fixture->lab = frame_lab_new (MTU);
+  fixture->keeps = TRUE;
+  for (guint i = 0; i < LAB_GUESTS; i++)
+    fixture->got[i] = g_ptr_array_new_with_free_func ((GDestroyNotify) g_bytes_unref);
+  fixture->lab->frame_func = keep_frame;
+  fixture->lab->user_data = fixture;
+}
+
+static void
+tear_down (Fixture *fixture, gconstpointer data)
+{
+  frame_lab_free (fixture->lab);
+  for (guint i = 0; i < LAB_GUESTS; i++)
+    g_ptr_array_unref (fixture->got[i]);
+}
+
+/* --- Helpers --- */
+
+static void
+make_frame (FrameLab *lab, guint from, guint to, guint16 port, gsize length, KitFrame *frame)
+{
+  guint8 payload[KIT_FRAME_MAX];
+
+  memset (payload, port & 0xff, sizeof payload);
+  kit_udp (frame, &lab->guests[from].self, &lab->guests[to].self, 1000, port, payload,
+           length - 14 - 20 - 8);
+  g_assert_cmpuint (frame->length, ==, length);
+}
+
+static void
+append_framed (GByteArray *bytes, const KitFrame *frame)
+{
+  guint8 prefix[4];
+
+  kit_set32 (prefix, (guint32) frame->length);
+  g_byte_array_append (bytes, prefix, 4);
+  g_byte_array_append (bytes, frame->data, frame->length);
+}
+
+static void
+assert_got (Fixture *fixture, guint guest, guint index, const KitFrame *frame)
+{
+  gconstpointer data;
+  gsize length;
+
+  g_assert_cmpuint (index, <, fixture->got[guest]->len);
+  data = g_bytes_get_data (g_ptr_array_index (fixture->got[guest], index), &length);
+  g_assert_cmpmem (data, length, frame->data, frame->length);
+}
+
+static void
+send_bytes (Fixture *fixture, guint guest, const void *bytes, gsize length)
+{
+  g_assert_cmpint (send (fixture->lab->guests[guest].fd, bytes, length, MSG_NOSIGNAL), ==, length);
+}
+
+/* As much of @frame, again and again, as the stream takes. */
+static guint
+fill_stream (FrameLab *lab, guint guest, const KitFrame *frame)
+{
+  g_autoptr (GByteArray) bytes = g_byte_array_new ();
+  guint n = 0;
+
+  append_framed (bytes, frame);
+  while (TRUE)
+    {
+      gssize sent = send (lab->guests[guest].fd, bytes->data, bytes->len, MSG_NOSIGNAL);
+
+      if (sent < 0)
+        {
+          g_assert_cmpint (errno, ==, EAGAIN);
+          return n;
+        }
+      /* Small messages go in whole. */
+      g_assert_cmpint (sent, ==, bytes->len);
+      n++;
+    }
+}
+
+static gboolean
+is_down (FrameLab *lab, gpointer data)
+{
+  return !netd_port_is_connected (lab->guests[GPOINTER_TO_UINT (data)].port);
+}
+
+static gboolean
+is_up (FrameLab *lab, gpointer data)
+{
+  return netd_port_is_connected (lab->guests[GPOINTER_TO_UINT (data)].port);
+}
+
+/* Answers only when everything before it is through, as frames keep their order. */
+static void
+assert_alive (Fixture *fixture, guint from, guint to)
+{
+  FrameLab *lab = fixture->lab;
+  guint before = lab->guests[to].n_received;
+  KitFrame frame;
+
+  make_frame (lab, from, to, 9, 60, &frame);
+  frame_lab_send (lab, from, &frame);
+  for (guint i = 0; i < 1000 && lab->guests[to].n_received == before; i++)
+    {
+      test_clock_advance (5);
+      frame_lab_turn (lab, 1);
+    }
+  g_assert_cmpuint (lab->guests[to].n_received, ==, before + 1);
+}
+
+/* --- Framing --- */
+
+static void
+test_every_split (Fixture *fixture, gconstpointer data)
+{
+  g_autoptr (GByteArray) bytes = g_byte_array_new ();
+  KitFrame first;
+  KitFrame second;
+
+  make_frame (fixture->lab, 0, 1, 1, 61, &first);
+  make_frame (fixture->lab, 0, 1, 2, 42, &second);
+  append_framed (bytes, &first);
+  append_framed (bytes, &second);
+  for (guint split = 1; split < bytes->len; split++)
+    {
+      g_ptr_array_set_size (fixture->got[1], 0);
+      send_bytes (fixture, 0, bytes->data, split);
+      frame_lab_turn (fixture->lab, 2);
+      send_bytes (fixture, 0, bytes->data + split, bytes->len - split);
+      frame_lab_turn (fixture->lab, 2);
+      g_assert_cmpuint (fixture->got[1]->len, ==, 2);
+      assert_got (fixture, 1, 0, &first);
+      assert_got (fixture, 1, 1, &second);
+    }
+}
+
+static void
+test_byte_by_byte (Fixture *fixture, gconstpointer data)
+{
+  g_autoptr (GByteArray) bytes = g_byte_array_new ();
+  KitFrame frames[3];
+
+  for (guint i = 0; i < 3; i++)
+    {
+      make_frame (fixture->lab, 0, 2, i, i == 1 ? FRAME_MAX - 4 : 50, &frames[i]);
+      append_framed (bytes, &frames[i]);
+    }
+  for (guint i = 0; i < bytes->len; i++)
+    {
+      send_bytes (fixture, 0, bytes->data + i, 1);
+      frame_lab_turn (fixture->lab, 1);
+    }
+  frame_lab_turn (fixture->lab, 1);
+  g_assert_cmpuint (fixture->got[2]->len, ==, 3);
+  for (guint i = 0; i < 3; i++)
+    assert_got (fixture, 2, i, &frames[i]);
+}
+
+/* Many frames of any size in writes of any size: all arrive, in order, and are counted. */
+static void
+test_batches (Fixture *fixture, gconstpointer data)
+{
+  g_autoptr (GByteArray) bytes = g_byte_array_new ();
+  g_autofree KitFrame *frames = g_new (KitFrame, 2000);
+  FrameLab *lab = fixture->lab;
+  guint64 received = frame_lab_count (lab, 0, NETD_COUNT_BYTES_RECEIVED);
+  guint64 sent = frame_lab_count (lab, 1, NETD_COUNT_BYTES_SENT);
+  guint64 network = lab->counters.counts[NETD_COUNT_BYTES_RECEIVED];
+  gsize at = 0;
+
+  for (guint i = 0; i < 2000; i++)
+    {
+      make_frame (lab, 0, 1, 5000 + i, g_test_rand_int_range (42, FRAME_MAX - 3), &frames[i]);
+      append_framed (bytes, &frames[i]);
+    }
+  while (at < bytes->len)
+    {
+      gsize length = g_test_rand_int_range (1, 100000);
+      gssize n
+          = send (lab->guests[0].fd, bytes->data + at, MIN (bytes->len - at, length), MSG_NOSIGNAL);
+
+      at += n > 0 ? n : 0;
+      frame_lab_turn (lab, 1);
+    }
+  for (guint i = 0; i < 1000 && fixture->got[1]->len < 2000; i++)
+    frame_lab_turn (lab, 1);
+  g_assert_cmpuint (fixture->got[1]->len, ==, 2000);
+  for (guint i = 0; i < 2000; i++)
+    assert_got (fixture, 1, i, &frames[i]);
+  g_assert_cmpuint (frame_lab_count (lab, 0, NETD_COUNT_FRAMES_RECEIVED), ==, 2000);
+  g_assert_cmpuint (frame_lab_count (lab, 1, NETD_COUNT_FRAMES_SENT), ==, 2000);
+  g_assert_cmpuint (frame_lab_count (lab, 0, NETD_COUNT_BYTES_RECEIVED) - received, ==, bytes->len);
+  g_assert_cmpuint (frame_lab_count (lab, 1, NETD_COUNT_BYTES_SENT) - sent, ==, bytes->len);
+  g_assert_cmpuint (lab->counters.counts[NETD_COUNT_BYTES_RECEIVED] - network, ==, bytes->len);
+  g_assert_cmpuint (frame_lab_count (lab, 1, NETD_COUNT_QUEUE_FULL), ==, 0);
+}
+
+/* The frame before a length that cannot be right counts; the stream ends; the others notice nothing. */
+static void
+test_bad_lengths (Fixture *fixture, gconstpointer data)
+{
+  static const guint32 lengths[]
+      = { 0, 1, 13, FRAME_MAX + 1, 65536, 131072, 131073, 0x7fffffff, 0x80000000, 0xffffffff };
+  FrameLab *lab = fixture->lab;
+
+  for (guint i = 0; i < G_N_ELEMENTS (lengths); i++)
+    {
+      g_autoptr (GByteArray) bytes = g_byte_array_new ();
+      KitFrame frame;
+      guint8 prefix[4];
+      guint8 junk[40] = { 0 };
+
+      g_ptr_array_set_size (fixture->got[1], 0);
+      make_frame (lab, 0, 1, i, 60, &frame);
+      append_framed (bytes, &frame);
+      kit_set32 (prefix, lengths[i]);
+      g_byte_array_append (bytes, prefix, 4);
+      g_byte_array_append (bytes, junk, sizeof junk);
+      send_bytes (fixture, 0, bytes->data, bytes->len);
+      frame_lab_turn (lab, 3);
+      g_assert_false (netd_port_is_connected (lab->guests[0].port));
+      g_assert_cmpuint (frame_lab_count (lab, 0, NETD_COUNT_BAD_LENGTH), ==, i + 1);
+      g_assert_cmpuint (fixture->got[1]->len, ==, 1);
+      assert_got (fixture, 1, 0, &frame);
+      g_assert_true (netd_port_is_connected (lab->guests[1].port));
+      assert_alive (fixture, 2, 1);
+      frame_lab_await (lab, is_up, GUINT_TO_POINTER (0));
+      assert_alive (fixture, 0, 1);
+    }
+}
+
+/* The least and the most that there can be. The latter has room for a VLAN tag, which leads nowhere
+ * but is no reason to end the connection. */
+static void
+test_good_lengths (Fixture *fixture, gconstpointer data)
+{
+  static const gsize lengths[] = { 14, 15, FRAME_MAX - 4, FRAME_MAX };
+  FrameLab *lab = fixture->lab;
+
+  for (guint i = 0; i < G_N_ELEMENTS (lengths); i++)
+    {
+      KitFrame frame = { .length = lengths[i] };
+
+      memcpy (frame.data, lab->guests[1].self.mac.octets, 6);
+      memcpy (frame.data + 6, lab->guests[0].self.mac.octets, 6);
+      kit_set16 (frame.data + 12, 0x8100);
+      frame_lab_send (lab, 0, &frame);
+      frame_lab_turn (lab, 2);
+      g_assert_cmpuint (frame_lab_count (lab, 0, NETD_COUNT_UNSUPPORTED), ==, i + 1);
+      g_assert_true (netd_port_is_connected (lab->guests[0].port));
+    }
+  g_assert_cmpuint (frame_lab_count (lab, 0, NETD_COUNT_BAD_LENGTH), ==, 0);
+  g_assert_cmpuint (fixture->got[1]->len, ==, 0);
+}
+
+/* --- Peers that do not read --- */
+
+static void
+test_never_reading (Fixture *fixture, gconstpointer data)
+{
+  FrameLab *lab = fixture->lab;
+  KitFrame to_stuck;
+  KitFrame to_other;
+  gsize allocated;
+  guint64 before;
+
+  fixture->keeps = FALSE;
+  lab->guests[1].is_stuck = TRUE;
+  make_frame (lab, 0, 1, 1, MTU + 14, &to_stuck);
+  make_frame (lab, 0, 2, 2, MTU + 14, &to_other);
+  for (guint i = 0; i < 500; i++)
+    frame_lab_send (lab, 0, &to_stuck);
+  g_assert_cmpuint (frame_lab_count (lab, 1, NETD_COUNT_QUEUE_FULL), >, 0);
+  allocated = frame_lab_get_allocated ();
+  for (guint i = 0; i < 3000; i++)
+    {
+      frame_lab_send (lab, 0, &to_stuck);
+      frame_lab_send (lab, 0, &to_other);
+    }
+  for (guint i = 0; i < 1000 && lab->guests[2].n_received < 3000; i++)
+    {
+      test_clock_advance (5);
+      frame_lab_turn (lab, 1);
+    }
+  g_assert_cmpuint (lab->guests[2].n_received, ==, 3000);
+  g_assert_cmpuint (frame_lab_count (lab, 2, NETD_COUNT_QUEUE_FULL), ==, 0);
+  g_assert_cmpuint (frame_lab_count (lab, 1, NETD_COUNT_QUEUE_FULL), >, 3000);
+  g_assert_cmpuint (frame_lab_get_allocated (), <, allocated + 256 * 1024);
+  /* What it gets when it reads again are whole frames. */
+  before = frame_lab_count (lab, 1, NETD_COUNT_FRAMES_SENT);
+  lab->guests[1].is_stuck = FALSE;
+  for (guint i = 0; i < 1000 && lab->guests[1].n_received < before; i++)
+    frame_lab_turn (lab, 1);
+  g_assert_cmpuint (lab->guests[1].n_received, ==, before);
+  assert_alive (fixture, 0, 1);
+}
+
+/* Other guests can take half of a queue: the gateway's answers still have room. */
+static void
+test_room_for_gateway (Fixture *fixture, gconstpointer data)
+{
+  FrameLab *lab = fixture->lab;
+  KitFrame flood;
+  KitFrame request;
+  gconstpointer frame;
+  guint64 sent;
+  gsize length;
+
+  lab->guests[1].is_stuck = TRUE;
+  make_frame (lab, 0, 1, 1, MTU + 14, &flood);
+  for (guint i = 0; i < 1000; i++)
+    frame_lab_send (lab, 0, &flood);
+  g_assert_cmpuint (frame_lab_count (lab, 1, NETD_COUNT_QUEUE_FULL), >, 100);
+  sent = frame_lab_count (lab, 1, NETD_COUNT_FRAMES_SENT);
+  kit_arp (&request, &KIT_BROADCAST_MAC, 1, &lab->guests[1].self, &lab->gateway);
+  frame_lab_send (lab, 1, &request);
+  frame_lab_turn (lab, 3);
+  g_assert_cmpuint (frame_lab_count (lab, 1, NETD_COUNT_FRAMES_SENT), ==, sent + 1);
+  lab->guests[1].is_stuck = FALSE;
+  for (guint i = 0; i < 1000 && lab->guests[1].n_received <= sent; i++)
+    frame_lab_turn (lab, 1);
+  frame = g_bytes_get_data (g_ptr_array_index (fixture->got[1], sent), &length);
+  g_assert_cmpuint (length, ==, 42);
+  g_assert_cmpuint (kit_get16 ((const guint8 *) frame + 20), ==, 2);
+}
+
+/* A stream that takes a little at a time: every call writes a part of a frame. */
+static void
+test_partial_writes (Fixture *fixture, gconstpointer data)
+{
+  FrameLab *lab = fixture->lab;
+  g_autoptr (GByteArray) expected = g_byte_array_new ();
+  g_autoptr (GByteArray) got = g_byte_array_new ();
+  guint8 bytes[777];
+  int small = 1;
+  int fds[2];
+
+  g_assert_cmpint (socketpair (AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), ==, 0);
+  g_assert_cmpint (setsockopt (fds[0], SOL_SOCKET, SO_SNDBUF, &small, sizeof small), ==, 0);
+  netd_port_set_stream (lab->guests[1].port, fds[0]);
+  for (guint i = 0; i < 100; i++)
+    {
+      KitFrame frame;
+
+      make_frame (lab, 0, 1, 5000 + i, g_test_rand_int_range (42, MTU + 14), &frame);
+      append_framed (expected, &frame);
+      frame_lab_send (lab, 0, &frame);
+    }
+  g_assert_cmpuint (frame_lab_count (lab, 1, NETD_COUNT_QUEUE_FULL), ==, 0);
+  for (guint i = 0; i < 10000 && got->len < expected->len; i++)
+    {
+      gssize n;
+
+      frame_lab_turn (lab, 1);
+      n = recv (fds[1], bytes, sizeof bytes, 0);
+      if (n > 0)
+        g_byte_array_append (got, bytes, n);
+    }
+  g_assert_cmpmem (got->data, got->len, expected->data, expected->len);
+  close (fds[1]);
+}
+
+/* --- Frames that are too large for the guest --- */
+
+static void
+test_cut_to_mtu (Fixture *fixture, gconstpointer data)
+{
+  FrameLab *lab = fixture->lab;
+  g_autofree guint8 *payload = g_malloc0 (40000);
+  g_autofree guint8 *frame = g_malloc (NETD_PACKET_MAX);
+  const NetdUdpAddress address = {
+    .source_mac = lab->gateway.mac,
+    .destination_mac = lab->guests[0].self.mac,
+    .source = lab->gateway.ip,
+    .destination = lab->guests[0].self.ip,
+    .source_port = 1,
+    .destination_port = 2,
+  };
+  gsize length = netd_packet_build_udp (frame, NETD_PACKET_MAX, &address, payload, 40000);
+
+  g_assert_cmpuint (length, ==, 14 + 20 + 8 + 40000);
+  g_assert_true (netd_port_send (lab->guests[0].port, frame, length, NETD_ORIGIN_GATEWAY));
+  frame_lab_turn (lab, 2);
+  /* 1480 bytes in each; the lab looks at their sizes. */
+  g_assert_cmpuint (fixture->got[0]->len, ==, 28);
+  g_assert_cmpuint (frame_lab_count (lab, 0, NETD_COUNT_FRAMES_SENT), ==, 28);
+}
+
+/* --- Guests that send rubbish --- */
+
+/* However much there is to read: rubbish is taken at a rate only, and what one port wastes costs the
+ * others nothing. */
+static void
+test_waste_is_rationed (Fixture *fixture, gconstpointer data)
+{
+  FrameLab *lab = fixture->lab;
+  gint64 begin = g_get_monotonic_time ();
+  guint64 written = 0;
+  guint64 wasted;
+  gint64 elapsed;
+  KitFrame spoofed;
+
+  kit_udp (&spoofed, &lab->guests[1].self, &lab->guests[2].self, 1, 2, "x", 1);
+  for (guint i = 0; i < 2000; i++)
+    {
+      written += fill_stream (lab, 0, &spoofed);
+      test_clock_advance (1);
+      frame_lab_turn (lab, 1);
+    }
+  elapsed = (g_get_monotonic_time () - begin) / 1000;
+  wasted = frame_lab_count (lab, 0, NETD_COUNT_SPOOFED_MAC);
+  g_assert_cmpuint (wasted, >, 1000);
+  /* The allowance, its refills, and what a last read may have been above them. */
+  g_assert_cmpuint (wasted, <, 256 + 25 * elapsed + 64 * 1024 / spoofed.length);
+  g_assert_cmpuint (written, >=, wasted);
+  g_assert_cmpuint (lab->guests[2].n_received, ==, 0);
+  assert_alive (fixture, 1, 2);
+  /* It is only made to wait. */
+  g_assert_true (netd_port_is_connected (lab->guests[0].port));
+  for (guint i = 0; i < 5000 && frame_lab_count (lab, 0, NETD_COUNT_SPOOFED_MAC) < written; i++)
+    {
+      test_clock_advance (10);
+      frame_lab_turn (lab, 1);
+    }
+  assert_alive (fixture, 0, 2);
+}
+
+/* Without time passing one read of rubbish is all that is taken, and the port does not turn the loop. */
+static void
+test_resting_port_is_not_read (Fixture *fixture, gconstpointer data)
+{
+  FrameLab *lab = fixture->lab;
+  KitFrame runt = { .length = 14 };
+  guint64 after_first;
+  gint64 begin;
+
+  begin = g_get_monotonic_time ();
+  fill_stream (lab, 0, &runt);
+  for (guint i = 0; i < 20; i++)
+    frame_lab_turn (lab, 1);
+  after_first = frame_lab_count (lab, 0, NETD_COUNT_SPOOFED_MAC);
+  g_assert_cmpuint (after_first, >, 0);
+  g_assert_cmpuint (after_first, <=,
+                    256 + 25 * ((g_get_monotonic_time () - begin) / 1000 + 1) + 64 * 1024 / 18);
+  /* A peer that goes meanwhile is noticed when the port is looked at again. */
+  close (lab->guests[0].fd);
+  lab->guests[0].fd = -1;
+  frame_lab_await (lab, is_up, GUINT_TO_POINTER (0));
+}
+
+/* --- Connections that end --- */
+
+static void
+test_dials_again (Fixture *fixture, gconstpointer data)
+{
+  FrameLab *lab = fixture->lab;
+  KitFrame frame;
+  int old = lab->guests[1].fd;
+
+  /* Half a frame is under way in both directions: nothing of it may be seen on the new stream. */
+  lab->guests[1].is_stuck = TRUE;
+  make_frame (lab, 0, 1, 1, MTU + 14, &frame);
+  for (guint i = 0; i < 300; i++)
+    frame_lab_send (lab, 0, &frame);
+  send_bytes (fixture, 1, "\0\0\1", 3);
+  frame_lab_turn (lab, 2);
+  close (old);
+  lab->guests[1].fd = -1;
+  g_byte_array_set_size (lab->guests[1].inbox, 0);
+  frame_lab_await (lab, is_down, GUINT_TO_POINTER (1));
+  g_assert_false (
+      netd_port_send (lab->guests[1].port, frame.data, frame.length, NETD_ORIGIN_GATEWAY));
+  lab->guests[1].is_stuck = FALSE;
+  frame_lab_await (lab, is_up, GUINT_TO_POINTER (1));
+  assert_alive (fixture, 0, 1);
+  assert_alive (fixture, 1, 0);
+}
+
+static void
+count_changes (NetdPort *port, gpointer user_data)
+{
+  guint *changes = user_data;
+
+  changes[netd_port_is_connected (port)]++;
+}
+
+/* A peer that ends each connection at once is dialled once a second, not in a loop. */
+static void
+test_pause_between_dials (Fixture *fixture, gconstpointer data)
+{
+  FrameLab *lab = fixture->lab;
+  guint changes[2] = { 0 };
+  gint64 begin = g_get_monotonic_time ();
+  gint64 elapsed;
+
+  netd_network_set_port_func (lab->network, count_changes, changes);
+  for (guint i = 0; i < 1000; i++)
+    {
+      if (lab->guests[0].fd >= 0)
+        close (lab->guests[0].fd);
+      lab->guests[0].fd = -1;
+      test_clock_advance (10);
+      frame_lab_turn (lab, 1);
+    }
+  elapsed = (g_get_monotonic_time () - begin) / G_USEC_PER_SEC;
+  g_assert_cmpuint (changes[TRUE], >=, 5);
+  g_assert_cmpuint (changes[TRUE], <=, elapsed + 2);
+  g_assert_cmpuint (changes[FALSE], <=, elapsed + 2);
+  frame_lab_await (lab, is_up, GUINT_TO_POINTER (0));
+  assert_alive (fixture, 0, 1);
+}
+
+/* One that lasted is dialled again without delay. */
+static void
+test_no_pause_after_long (Fixture *fixture, gconstpointer data)
+{
+  FrameLab *lab = fixture->lab;
+  guint changes[2] = { 0 };
+
+  test_clock_advance (2000);
+  frame_lab_turn (lab, 1);
+  netd_network_set_port_func (lab->network, count_changes, changes);
+  close (lab->guests[0].fd);
+  lab->guests[0].fd = -1;
+  frame_lab_turn (lab, 3);
+  g_assert_cmpuint (changes[FALSE], ==, 1);
+  g_assert_cmpuint (changes[TRUE], ==, 1);
+}
+
+int
+main (int argc, char *argv[])
+{
+  static const struct
+  {
+    const char *path;
+    void (*func) (Fixture *fixture, gconstpointer data);
+  } cases[] = {
+    { "/netd/port/every-split", test_every_split },
+    { "/netd/port/byte-by-byte", test_byte_by_byte },
+    { "/netd/port/batches", test_batches },
+    { "/netd/port/bad-lengths", test_bad_lengths },
+    { "/netd/port/good-lengths", test_good_lengths },
+    { "/netd/port/never-reading", test_never_reading },
+    { "/netd/port/room-for-gateway", test_room_for_gateway },
+    { "/netd/port/partial-writes", test_partial_writes },
+    { "/netd/port/cut-to-mtu", test_cut_to_mtu },
+    { "/netd/port/waste-is-rationed", test_waste_is_rationed },
+    { "/netd/port/resting-port-is-not-read", test_resting_port_is_not_read },
+    { "/netd/port/dials-again", test_dials_again },
+    { "/netd/port/pause-between-dials", test_pause_between_dials },
+    { "/netd/port/no-pause-after-long", test_no_pause_after_long },
+  };
+
+  g_test_init (&argc, &argv, NULL);
+  for (guint i = 0; i < G_N_ELEMENTS (cases); i++)
+    g_test_add (cases[i].path, Fixture, NULL, set_up, cases[i].func, tear_down);
+  return g_test_run ();
+}

@@ -25,6 +25,7 @@ typedef struct
   guint32 ip;
   guint index;      /* unique among the network's ports: names its private sockets */
   guint flow_limit; /* flows, of whatever kind, at most */
+  const char *socket_directory; /* for its private sockets; NULL: the root, which is its own */
   /* A frame for the guest, of up to NETD_PACKET_MAX bytes: larger than the MTU when it is to be cut.
    * Its source MAC is the gateway's. */
   void (*send) (const guint8 *frame, gsize length, gpointer user_data);
@@ -50,7 +51,8 @@ void netd_engine_free (NetdEngine *self);
 NetdEngineVerdict netd_engine_input (NetdEngine *self, const NetdPacket *packet);
 /* After the frames of a batch: what they caused is seen to. */
 void netd_engine_flush (NetdEngine *self);
-/* While paused nothing is taken from the host's sockets: the guest's queue is nearly full. */
+/* While paused nothing is taken from the host's sockets: the guest's queue is nearly full. May be called
+ * from send(). */
 void netd_engine_set_paused (NetdEngine *self, gboolean paused);
 guint netd_engine_get_flows (NetdEngine *self);
 /* Connects to a TCP port of the guest from the gateway's address. Answers when the guest has, or

@@ -27,8 +27,7 @@ typedef struct
   guint8 *kept; /* read from here, not yet taken by the other side; NULL when there is nothing */
   gsize kept_start;
   gsize kept_end;
-  gboolean ended;  /* nothing more will be read from here */
-  gboolean closed; /* nothing more will be written to here */
+  gboolean ended; /* what was said here is said and delivered, or will not be */
 } Side;
 
 struct _NetdRelay
@@ -59,16 +58,8 @@ end_direction_into (Side *to)
 {
   Side *from = other_side (to);
 
-  to->closed = TRUE;
   from->ended = TRUE;
   forget_kept (from);
-}
-
-static void
-pass_end_on (Side *to)
-{
-  to->closed = TRUE;
-  shutdown (to->fd, SHUT_WR);
 }
 
 /* Returns FALSE when the relay failed. *@sent is how much @to took. */
@@ -116,8 +107,9 @@ read_from (Side *from)
         return errno == EAGAIN || errno == EINTR;
       if (n == 0)
         {
+          /* With nothing kept, this is behind everything that was said. */
           from->ended = TRUE;
-          pass_end_on (to);
+          shutdown (to->fd, SHUT_WR);
           return TRUE;
         }
       if (!write_to (to, chunk, (gsize) n, &sent))
@@ -150,15 +142,6 @@ write_kept (Side *to)
   return TRUE;
 }
 
-static gboolean
-is_over (NetdRelay *self)
-{
-  for (guint i = 0; i < 2; i++)
-    if (!self->sides[i].ended || self->sides[i].kept != NULL || !self->sides[i].closed)
-      return FALSE;
-  return TRUE;
-}
-
 static void
 update_interest (Side *side)
 {
@@ -168,9 +151,7 @@ update_interest (Side *side)
     events |= EPOLLIN;
   if (other_side (side)->kept != NULL)
     events |= EPOLLOUT;
-  if (events == 0 && !(side->ended && side->closed))
-    events = EPOLLET;
-  netd_watch_set_events (side->watch, events);
+  netd_watch_set_events (side->watch, events != 0 ? events : EPOLLET);
 }
 
 static void
@@ -210,7 +191,7 @@ handle_death (Side *side, guint32 events)
   if (error != 0 && error != EPIPE)
     return FALSE;
   /* A hang-up in the middle of what it says says nothing yet: that is read first. */
-  if (!side->closed && (error == EPIPE || (side->ended && (events & EPOLLHUP) != 0)))
+  if (error == EPIPE || (side->ended && (events & EPOLLHUP) != 0))
     end_direction_into (side);
   return TRUE;
 }
@@ -223,17 +204,13 @@ side_ready (guint32 events, gpointer user_data)
   gboolean good = TRUE;
 
   if (other_side (side)->kept != NULL && (events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) != 0)
-    {
-      good = write_kept (side);
-      if (good && other_side (side)->ended && other_side (side)->kept == NULL && !side->closed)
-        pass_end_on (side);
-    }
+    good = write_kept (side);
   if (good && !side->ended && side->kept == NULL
       && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0)
     good = read_from (side);
   if (good && (events & (EPOLLHUP | EPOLLERR)) != 0)
     good = handle_death (side, events);
-  if (!good || is_over (self))
+  if (!good || (self->sides[0].ended && self->sides[1].ended))
     {
       finish (self, !good);
       return;

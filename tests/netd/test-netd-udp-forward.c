@@ -325,6 +325,7 @@ test_limit (Fixture *fixture, gconstpointer data)
   int fd = kit_listen (SOCK_DGRAM, "127.0.0.1", &port);
   int first = make_peer ("127.0.0.1", port);
   int second = make_peer ("127.0.0.1", port);
+  int others[NETD_UDP_PEERS_MAX - 1];
   guint16 port_of_first;
   guint16 port_of_second;
 
@@ -334,17 +335,18 @@ test_limit (Fixture *fixture, gconstpointer data)
   expect_frame (fixture, second, "x");
   port_of_second = fixture->source_port;
   g_assert_true (guest_says (fixture, GUEST_PORT, port_of_first, "x", 1));
-  for (guint i = 2; i < NETD_UDP_PEERS_MAX + 1; i++)
+  /* All of them at once, so that no two have one port. */
+  for (guint i = 0; i < G_N_ELEMENTS (others); i++)
     {
-      int peer = make_peer ("127.0.0.1", port);
-
-      expect_frame (fixture, peer, "x");
-      close (peer);
+      others[i] = make_peer ("127.0.0.1", port);
+      expect_frame (fixture, others[i], "x");
     }
   /* The one that was heard of longest ago made room. */
   g_assert_cmpuint (netd_udp_forwards_get_n_peers (fixture->forwards), ==, NETD_UDP_PEERS_MAX);
   g_assert_true (guest_says (fixture, GUEST_PORT, port_of_first, "x", 1));
   g_assert_false (guest_says (fixture, GUEST_PORT, port_of_second, "x", 1));
+  for (guint i = 0; i < G_N_ELEMENTS (others); i++)
+    close (others[i]);
   close (first);
   close (second);
 }

@@ -151,10 +151,7 @@ end_stream (NetdPort *self, gboolean is_faulty)
 
   forget_stream (self);
   resume_gateway (self);
-  if (is_faulty || lasted < DIAL_PAUSE_MS)
-    netd_timer_start (self->timer, is_faulty ? DIAL_PAUSE_MS : DIAL_PAUSE_MS - lasted);
-  else
-    netd_port_dial (self);
+  netd_timer_start (self->timer, is_faulty ? DIAL_PAUSE_MS : MAX (DIAL_PAUSE_MS - lasted, 0));
   netd_network_port_changed (self->network, self);
 }
 

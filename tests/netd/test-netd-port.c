@@ -15,6 +15,7 @@
 #include "test-clock.h"
 
 #define MTU 1500
+#define JUMBO 65520
 #define FRAME_MAX (MTU + 14 + 4)
 
 /* Why there is no network to send to, or NULL. */
@@ -39,7 +40,7 @@ keep_frame (FrameLab *lab, guint guest, const guint8 *frame, gsize length, gpoin
 static void
 set_up (Fixture *fixture, gconstpointer data)
 {
-  fixture->lab = frame_lab_new (MTU);
+  fixture->lab = frame_lab_new (GPOINTER_TO_UINT (data) == JUMBO ? JUMBO : MTU);
   fixture->keeps = TRUE;
   for (guint i = 0; i < LAB_GUESTS; i++)
     fixture->got[i] = g_ptr_array_new_with_free_func ((GDestroyNotify) g_bytes_unref);
@@ -497,6 +498,26 @@ test_cut_to_mtu (Fixture *fixture, gconstpointer data)
   g_assert_cmpuint (frame_lab_count (lab, 0, NETD_COUNT_FRAMES_SENT), ==, 28);
 }
 
+/* The same in a network that carries it whole; and the largest frame, in pieces. */
+static void
+test_jumbo (Fixture *fixture, gconstpointer data)
+{
+  g_autofree guint8 *bytes = g_malloc0 (4 + JUMBO + 14);
+  KitFrame frame;
+
+  send_from_gateway (fixture->lab, 0);
+  make_frame (fixture->lab, 0, 1, 1, 60, &frame);
+  kit_set32 (bytes, JUMBO + 14);
+  memcpy (bytes + 4, frame.data, frame.length);
+  send_bytes (fixture, 0, bytes, 30000);
+  frame_lab_turn (fixture->lab, 2);
+  g_assert_cmpuint (fixture->got[0]->len, ==, 1);
+  g_assert_cmpuint (fixture->got[1]->len, ==, 0);
+  send_bytes (fixture, 0, bytes + 30000, 4 + JUMBO + 14 - 30000);
+  frame_lab_turn (fixture->lab, 5);
+  g_assert_cmpuint (fixture->got[1]->len, ==, 1);
+}
+
 /* --- Guests that send rubbish --- */
 
 /* Sends 96 KiB of @frame at a time and turns the loop, @turns times. */
@@ -768,6 +789,7 @@ main (int argc, char *argv[])
               test_waste_is_rationed, tear_down);
   g_test_add ("/netd/port/waste/to-stuck", Fixture, GUINT_TO_POINTER (WASTE_TO_STUCK), set_up,
               test_waste_is_rationed, tear_down);
+  g_test_add ("/netd/port/jumbo", Fixture, GUINT_TO_POINTER (JUMBO), set_up, test_jumbo, tear_down);
   result = g_test_run ();
   g_free (no_private_net);
   return result;

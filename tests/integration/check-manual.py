@@ -23,7 +23,8 @@ def main():
         for name in sorted(in_help - in_manual):
             print(f"{what} {name} is in --help, not in the manual")
             failures += 1
-        for name in sorted(in_manual - in_help - {"--version", "--verbose", "--help"}):
+        # VM_MANAGER_HELPER_DIR is for plugins, which read it themselves.
+        for name in sorted(in_manual - in_help - {"--version", "--verbose", "--help", "VM_MANAGER_HELPER_DIR"}):
             print(f"{what} {name} is in the manual, not in --help")
             failures += 1
     return 1 if failures else 0

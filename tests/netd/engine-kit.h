@@ -52,6 +52,7 @@ struct _Guest
   NetdEngine *engine;
   char *directory;
   GQueue frames;          /* GBytes, from the engine */
+  guint queue_limit;      /* from which on the engine is paused; 0: never */
   GPtrArray *connections; /* Connection */
   GuestManner manner;     /* towards connections into it */
   Connection *incoming;   /* the last of them */
@@ -71,6 +72,8 @@ guest_send_cb (const guint8 *frame, gsize length, gpointer user_data)
   Guest *guest = user_data;
 
   g_queue_push_tail (&guest->frames, g_bytes_new (frame, length));
+  if (guest->queue_limit > 0 && guest->frames.length >= guest->queue_limit)
+    netd_engine_set_paused (guest->engine, TRUE);
 }
 
 static inline void
@@ -321,7 +324,7 @@ guest_receive (Guest *guest, const NetdPacket *packet)
     }
 }
 
-/* Takes in what the engine sent. For conditions that are waited for. */
+/* Takes in what the engine sent, and ends a pause for that. For conditions that are waited for. */
 static inline gboolean
 guest_run (Guest *guest)
 {
@@ -337,6 +340,8 @@ guest_run (Guest *guest)
       guest_receive (guest, &packet);
       g_bytes_unref (frame);
     }
+  if (guest->queue_limit > 0)
+    netd_engine_set_paused (guest->engine, FALSE);
   return TRUE;
 }
 

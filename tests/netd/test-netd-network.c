@@ -470,6 +470,31 @@ test_unsupported (Fixture *fixture, gconstpointer data)
   g_assert_cmpuint (count_of (fixture, NETD_COUNT_UNSUPPORTED), ==, n + 1);
 }
 
+/* Where it is enabled the host alias is the gateway's affair too, for whole packets of what is carried. */
+static void
+test_host_alias (Fixture *fixture, gconstpointer data)
+{
+  const KitPeer *self = &fixture->lab->guests[0].self;
+  KitPeer alias = via_gateway (fixture, LAB_ALIAS);
+  KitFrame frames[2];
+  KitFrame request;
+
+  fixture->lab->plan.enable_host_alias = TRUE;
+  kit_arp (&request, &KIT_BROADCAST_MAC, 1, self, &alias);
+  send_frame (fixture, 0, &request);
+  assert_counts (fixture, 1, 0, 0);
+  kit_ip (&frames[0], self, &alias, 47, "tunnel", 6);
+  kit_udp (&frames[1], self, &alias, 1, 9, "12345678", 8);
+  kit_set_fragment (&frames[1], 0x2000);
+  for (guint i = 0; i < 2; i++)
+    {
+      send_frame (fixture, 0, &frames[i]);
+      assert_counts (fixture, 0, 0, 0);
+      g_assert_cmpuint (count_of (fixture, NETD_COUNT_UNSUPPORTED), ==, i + 1);
+    }
+  g_assert_cmpuint (count_of (fixture, NETD_COUNT_FORBIDDEN), ==, 0);
+}
+
 static gboolean
 has_frame (FrameLab *lab, gpointer data)
 {
@@ -722,6 +747,7 @@ main (int argc, char *argv[])
     { "/netd/network/ports-of-gateway", test_ports_of_gateway },
     { "/netd/network/forbidden-places", test_forbidden_places },
     { "/netd/network/unsupported", test_unsupported },
+    { "/netd/network/host-alias", test_host_alias },
     { "/netd/network/echo", test_echo },
     { "/netd/network/metadata", test_metadata },
     { "/netd/network/flow-limit", test_flow_limit },

@@ -74,6 +74,18 @@ removed_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 }
 
 static void
+last_saved_cb (GObject *source, GAsyncResult *result, gpointer user_data)
+{
+  g_autoptr (GTask) task = user_data;
+  GError *error = NULL;
+
+  if (vmm_netd_file_save_finish (VMM_NETD_FILE (source), result, &error))
+    g_task_return_boolean (task, TRUE);
+  else
+    g_task_return_error (task, error);
+}
+
+static void
 stopped_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 {
   g_autoptr (GTask) task = user_data;
@@ -84,13 +96,14 @@ stopped_cb (GObject *source, GAsyncResult *result, gpointer user_data)
   if (!vmm_netd_process_stop_finish (VMM_NETD_PROCESS (source), result, &error))
     g_task_return_error (task, error);
   else if (keep_running)
-    g_task_return_boolean (task, TRUE);
+    vmm_netd_file_save_async (self->file, last_saved_cb, g_steal_pointer (&task));
   else
     vmm_netd_file_remove_async (self->file, removed_cb, g_steal_pointer (&task));
 }
 
-/* Where the process ends with the daemon in any case, the file stays: the next daemon's network has
- * the same ports and forwards. */
+/* What is to go on is on disk when this answers, because the daemon is about to end. Where the
+ * process ends with the daemon in any case, the file stays: the next one's network has the same
+ * ports and forwards. */
 static void
 vmm_netd_network_close_async (VmmNetwork *network, gboolean keep_running, GCancellable *cancellable,
                               GAsyncReadyCallback callback, gpointer user_data)
@@ -108,7 +121,7 @@ vmm_netd_network_close_async (VmmNetwork *network, gboolean keep_running, GCance
       return;
     }
   vmm_netd_process_leave (self->process);
-  g_task_return_boolean (task, TRUE);
+  vmm_netd_file_save_async (self->file, last_saved_cb, g_steal_pointer (&task));
 }
 
 /* -- open -- */

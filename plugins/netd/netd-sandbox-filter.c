@@ -270,6 +270,8 @@ allow_warden (Filter *filter)
   allow_if (filter, "openat", SCMP_A2 (SCMP_CMP_MASKED_EQ, OPEN_TO_CHANGE, 0));
   allow_socket (filter, "socket", AF_UNIX, SOCK_STREAM);
   allow_if (filter, "getsockopt", SCMP_A1 (SCMP_CMP_EQ, SOL_SOCKET));
+  /* Numbers of interfaces, for name servers with a scope. */
+  allow_if (filter, "ioctl", SCMP_A1 (SCMP_CMP_EQ, SIOCGIFINDEX));
 }
 
 static gboolean

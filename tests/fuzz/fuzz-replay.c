@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A fuzz target without libFuzzer: runs every file of the folders given, and a number of changed
- * copies of each. The changes come from a fixed seed, so that a failure can be had again. */
+/*
+ * A fuzz target without libFuzzer: runs every file of the folders given, and a number of changed
+ * copies of each; with --units N again and again, until the target has done as much. The changes
+ * come from a fixed seed, so that a failure can be had again; --keep FILE leaves the input that
+ * failed.
+ */
 
 #include "fuzz.h"
 
@@ -9,6 +13,14 @@
 #include <glib.h>
 
 #define CHANGES 300
+#define MAX_SIZE 65536
+
+#pragma weak LLVMFuzzerInitialize
+#pragma weak LLVMFuzzerCustomMutator
+#pragma weak fuzz_get_units
+#pragma weak fuzz_finish
+
+static char *keep;
 
 /* Flips, overwrites, cuts out and doubles a few pieces. */
 static GByteArray *
@@ -55,6 +67,31 @@ compare_paths (gconstpointer a, gconstpointer b)
 }
 
 static void
+run (const guint8 *data, gsize size)
+{
+  if (keep != NULL && !g_file_set_contents (keep, (const char *) data, (gssize) size, NULL))
+    g_printerr ("cannot write %s\n", keep);
+  LLVMFuzzerTestOneInput (data, size);
+}
+
+static void
+run_changed (const guint8 *data, gsize size, GRand *random)
+{
+  g_autoptr (GByteArray) changed = NULL;
+
+  if (LLVMFuzzerCustomMutator == NULL)
+    {
+      changed = change (data, size, random);
+      run (changed->data, changed->len);
+      return;
+    }
+  changed = g_byte_array_sized_new (MAX_SIZE);
+  g_byte_array_append (changed, data, (guint) MIN (size, MAX_SIZE));
+  size = LLVMFuzzerCustomMutator (changed->data, changed->len, MAX_SIZE, g_rand_int (random));
+  run (changed->data, size);
+}
+
+static void
 replay_file (const char *path, GRand *random)
 {
   g_autofree char *content = NULL;
@@ -66,33 +103,64 @@ replay_file (const char *path, GRand *random)
       g_printerr ("%s\n", error->message);
       exit (EXIT_FAILURE);
     }
-  LLVMFuzzerTestOneInput ((const guint8 *) content, length);
+  run ((const guint8 *) content, length);
   for (guint i = 0; i < CHANGES; i++)
-    {
-      g_autoptr (GByteArray) changed = change ((const guint8 *) content, length, random);
+    run_changed ((const guint8 *) content, length, random);
+}
 
-      LLVMFuzzerTestOneInput (changed->data, changed->len);
+static GPtrArray *
+list_files (char **folders)
+{
+  GPtrArray *files = g_ptr_array_new_with_free_func (g_free);
+
+  for (guint i = 0; folders != NULL && folders[i] != NULL; i++)
+    {
+      g_autoptr (GDir) dir = g_dir_open (folders[i], 0, NULL);
+      const char *name;
+
+      while (dir != NULL && (name = g_dir_read_name (dir)) != NULL)
+        g_ptr_array_add (files, g_build_filename (folders[i], name, NULL));
     }
+  g_ptr_array_sort (files, compare_paths);
+  return files;
 }
 
 int
 main (int argc, char **argv)
 {
-  g_autoptr (GRand) random = g_rand_new_with_seed (1);
-  guint count = 0;
+  g_autoptr (GRand) random = NULL;
+  g_auto (GStrv) folders = NULL;
+  gint64 units = 0;
+  gint seed = 1;
+  const GOptionEntry entries[] = {
+    { "units", 0, 0, G_OPTION_ARG_INT64, &units, "Go on until the target has done so much", "N" },
+    { "keep", 0, 0, G_OPTION_ARG_FILENAME, &keep, "Where to write each input before it runs",
+      "FILE" },
+    { "seed", 0, 0, G_OPTION_ARG_INT, &seed, "Other changes", "N" },
+    { G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &folders, NULL, NULL },
+    { 0 },
+  };
+  g_autoptr (GOptionContext) context = g_option_context_new ("FOLDER...");
+  g_autoptr (GPtrArray) files = NULL;
+  g_autoptr (GError) error = NULL;
 
-  for (int i = 1; i < argc; i++)
+  g_option_context_add_main_entries (context, entries, NULL);
+  if (!g_option_context_parse (context, &argc, &argv, &error))
     {
-      g_autoptr (GDir) dir = g_dir_open (argv[i], 0, NULL);
-      g_autoptr (GPtrArray) files = g_ptr_array_new_with_free_func (g_free);
-      const char *name;
-
-      while (dir != NULL && (name = g_dir_read_name (dir)) != NULL)
-        g_ptr_array_add (files, g_build_filename (argv[i], name, NULL));
-      g_ptr_array_sort (files, compare_paths);
-      for (guint j = 0; j < files->len; j++, count++)
-        replay_file (g_ptr_array_index (files, j), random);
+      g_printerr ("%s\n", error->message);
+      return EXIT_FAILURE;
     }
-  g_print ("%u files\n", count);
-  return count > 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+  if (LLVMFuzzerInitialize != NULL)
+    LLVMFuzzerInitialize (&argc, &argv);
+  random = g_rand_new_with_seed ((guint32) seed);
+  files = list_files (folders);
+  do
+    for (guint i = 0; i < files->len; i++)
+      replay_file (g_ptr_array_index (files, i), random);
+  while (files->len > 0 && fuzz_get_units != NULL && fuzz_get_units () < (guint64) units);
+  if (fuzz_finish != NULL)
+    fuzz_finish ();
+  g_print ("%u files\n", files->len);
+  g_free (keep);
+  return files->len > 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

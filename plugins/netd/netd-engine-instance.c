@@ -13,6 +13,10 @@
 #define IP_HEADER 20
 #define TCP_HEADER 20
 #define INSTANCE_MTU 65520 /* its frames are cut for the guest elsewhere */
+/* What libslirp says that it takes, unless the guest could send more: with segments of 32 KiB, as large
+ * as those that it sends itself, its buffers stay at the 128 KiB that they are made with. Else it makes
+ * them anew, with a copy of what is not there yet, so that untouched memory becomes real. */
+#define INSTANCE_MRU (32768 + IP_HEADER + TCP_HEADER)
 
 static inline guint16
 read_16 (const guint8 *data)
@@ -188,7 +192,7 @@ new_slirp (NetdInstance *self)
     .vhost.s_addr = htonl (host_of (plan, self->kind)),
     .vdhcp_start.s_addr = htonl (self->engine->config.ip),
     .if_mtu = INSTANCE_MTU,
-    .if_mru = INSTANCE_MTU,
+    .if_mru = plan->mtu > INSTANCE_MRU ? INSTANCE_MTU : INSTANCE_MRU,
     .disable_host_loopback = self->kind != NETD_INSTANCE_ALIAS,
     .disable_dns = true,
     .disable_dhcp = true,

@@ -17,6 +17,8 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #define IP_HEADER 20
 #define TCP_HEADER 20
@@ -194,6 +196,17 @@ route_udp (NetdEngine *self, NetdPlace place, const NetdPacket *packet)
   return NETD_ENGINE_TAKEN;
 }
 
+/* Where nobody may ping, libslirp would send a datagram to the peer's port 7 instead. */
+static gboolean
+can_ping (void)
+{
+  int fd = socket (AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, IPPROTO_ICMP);
+
+  if (fd >= 0)
+    close (fd);
+  return fd >= 0;
+}
+
 /* The gateway and the alias answer by themselves, without a socket. */
 static NetdEngineVerdict
 route_icmp (NetdEngine *self, NetdPlace place, const NetdPacket *packet)
@@ -205,6 +218,8 @@ route_icmp (NetdEngine *self, NetdPlace place, const NetdPacket *packet)
     return NETD_ENGINE_TAKEN;
   if (place == NETD_PLACE_OUTSIDE && !netd_flow_has_room (self, IPPROTO_ICMP))
     return NETD_ENGINE_FULL;
+  if (place == NETD_PLACE_OUTSIDE && !can_ping ())
+    return NETD_ENGINE_TAKEN;
   instance = netd_engine_need_instance (self, place == NETD_PLACE_ALIAS ? NETD_INSTANCE_ALIAS
                                                                         : NETD_INSTANCE_NAT);
   if (instance != NULL)

@@ -215,6 +215,9 @@ rest_if_spent (NetdPort *self)
 
   if (self->allowance >= 0)
     return;
+  netd_port_charge (self, 0); /* time has paid some of it back */
+  if (self->allowance >= 0)
+    return;
   pause = -self->allowance / ALLOWANCE_PER_MS;
   self->is_resting = TRUE;
   netd_timer_start (self->timer, MAX (pause, PAUSE_MIN_MS));

@@ -62,7 +62,7 @@ is_leftover (const char *path)
       if (!S_ISSOCK (info.st_mode)
           && !(S_ISREG (info.st_mode)
                && (g_str_has_suffix (name, ".log") || g_str_has_suffix (name, ".pid")
-                   || g_str_has_suffix (name, ".json"))))
+                   || g_str_has_suffix (name, ".json") || g_str_has_suffix (name, ".lock"))))
         return FALSE;
     }
   return TRUE;

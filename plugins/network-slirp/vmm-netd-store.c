@@ -20,6 +20,8 @@
 #define FILE_MAX (4 * 1024 * 1024)
 #define LOG_TAIL 4096
 #define PREVIOUS_LOG "netd.prev.log"
+/* Made by vmm-netd, so that a folder has one. */
+#define LOCK "netd.lock"
 
 typedef struct
 {
@@ -223,7 +225,7 @@ static void
 remove_thread (GTask *task, gpointer source, gpointer data, GCancellable *cancellable)
 {
   static const char *const names[]
-      = { VMM_NETD_STORE_FILE, VMM_NETD_STORE_SOCKET, VMM_NETD_STORE_LOG, PREVIOUS_LOG };
+      = { VMM_NETD_STORE_FILE, VMM_NETD_STORE_SOCKET, VMM_NETD_STORE_LOG, PREVIOUS_LOG, LOCK };
   const Job *job = data;
   int folder = open_folder (job->directory);
   gboolean failed = FALSE;

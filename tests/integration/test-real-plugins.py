@@ -2,18 +2,19 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The real daemon with the plugins of this build: all are there, the right ones are chosen.
 
-Usage: test-real-plugins.py PROGRAM PLUGIN-FOLDER FAKES-FOLDER module|builtin [PLUGIN...]
+Usage: test-real-plugins.py PROGRAM PLUGIN-FOLDER HELPER-FOLDER FAKES-FOLDER module|builtin [PLUGIN...]
 """
 
+import os
 import sys
 
 from daemon import DEADLINE, Daemon, run
 
-PROGRAM, FOLDER, FAKES, HOW, *PLUGINS = sys.argv[1:]
+PROGRAM, FOLDER, HELPERS, FAKES, HOW, *PLUGINS = sys.argv[1:]
 
 
-def serve(*flags):
-    return Daemon(PROGRAM, FOLDER, *flags)
+def serve(*flags, helpers=HELPERS, **more):
+    return Daemon(PROGRAM, FOLDER, *flags, env={"VM_MANAGER_HELPER_DIR": helpers}, **more)
 
 
 def rows(daemon):
@@ -47,7 +48,7 @@ def test_attestor_is_taken_when_named():
 def test_named_noop_serves_who_requires_attestation():
     if "attest-noop" not in PLUGINS:
         return
-    with Daemon(PROGRAM, FOLDER, "--attestation=noop", plugin_dir=f"{FOLDER}:{FAKES}") as daemon:
+    with serve("--attestation=noop", plugin_dir=f"{FOLDER}:{FAKES}") as daemon:
         made = daemon.request("POST", "/api/v1/vms", {"name": "web", "wait_for": "none",
                                                       "require_attestation": True})
         assert made.status == 201 and made.json["requireAttestation"], made
@@ -70,8 +71,34 @@ def test_daemon_without_a_door_says_so():
     daemon.clean()
 
 
-def test_without_a_network_nothing_is_created_or_left():
+def test_slirp_without_its_helper_says_so():
+    if "network-slirp" not in PLUGINS:
+        return
+    with serve(helpers="/nonexistent") as daemon:
+        row = rows(daemon)["network-slirp"]
+        assert row["loaded"] and not row["available"] and not row["chosen"], row
+        assert "/nonexistent/vmm-netd" in row["reason"], row
+        assert "network plugin" in daemon.api("GET", "/host").json["missing"]
+
+
+def test_slirp_brings_networks_up_and_down():
+    if "network-slirp" not in PLUGINS:
+        return
     with serve() as daemon:
+        made = daemon.api("POST", "/networks", {"name": "lab", "cidr": "10.77.0.0/24", "mtu": 9000}, 201).json
+        assert made["spec"]["mtu"] == 9000 and "error" not in made, made
+        folder = os.path.join(daemon.state, "networks", "lab")
+        assert {"netd.json", "control.sock"} <= set(os.listdir(folder)), os.listdir(folder)
+        networks = daemon.api("GET", "/networks").json
+        assert [row["spec"]["name"] for row in networks] == ["default", "lab"], networks
+        assert not any("error" in row for row in networks), networks
+        assert daemon.api("GET", "/host").json["networkEngine"] == "libslirp"
+        daemon.api("DELETE", "/networks/lab", status=204)
+        assert not os.path.exists(folder)
+
+
+def test_without_a_network_nothing_is_created_or_left():
+    with serve(helpers="/nonexistent") as daemon:
         answer = daemon.request("POST", "/api/v1/vms", {"name": "web", "require_attestation": False})
         assert answer.status in (400, 501), answer
         assert daemon.vms() == []

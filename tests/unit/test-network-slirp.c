@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -1344,6 +1345,16 @@ test_damaged_file (Fixture *fixture, gconstpointer data)
 
 /* --- With the real program and real processes --- */
 
+static gint64
+recorded_pid (Fixture *fixture)
+{
+  g_autofree char *content = read_file (fixture);
+  g_autoptr (JsonNode) node = json_from_string (content, NULL);
+  JsonObject *handle = json_object_get_object_member (json_node_get_object (node), "handle");
+
+  return json_object_get_int_member (handle, "pid");
+}
+
 static void
 test_real (Fixture *fixture, gconstpointer data)
 {
@@ -1352,7 +1363,7 @@ test_real (Fixture *fixture, gconstpointer data)
   g_autofree char *helper = g_build_filename (helpers, "vmm-netd", NULL);
   g_autoptr (VmmNetwork) network = NULL;
   g_autoptr (VmmNetwork) again = NULL;
-  g_autoptr (GSocketClient) client = g_socket_client_new ();
+  g_autoptr (GDir) left = NULL;
   g_autoptr (GError) error = NULL;
   VmmForwardSpec spec = make_forward ("tcp", 0);
   TestAwait await = TEST_AWAIT_INIT;
@@ -1379,13 +1390,23 @@ test_real (Fixture *fixture, gconstpointer data)
   port = forward (network, &spec, &error);
   g_assert_no_error (error);
   g_assert_cmpuint (port, >, 0);
+
+  /* Killed, it comes back with all that it had. */
+  g_assert_cmpint (kill ((pid_t) recorded_pid (fixture), SIGKILL), ==, 0);
+  test_await_condition (has_recovered, fixture);
+  g_assert_cmpuint (fixture->n_failed, ==, 1);
+  spec.host_port = (guint16) port;
+  g_assert_cmpuint (forward (network, &spec, &error), ==, port);
+  g_assert_no_error (error);
+
   g_assert_true (unforward (network, "f1", &error));
   g_assert_no_error (error);
   g_assert_true (detach (network, "1a2b3c4d", &error));
   g_assert_no_error (error);
   close_well (network, FALSE);
-  g_assert_false (g_file_test (fixture->file, G_FILE_TEST_EXISTS));
-  g_assert_cmpuint (fixture->n_failed, ==, 0);
+  left = g_dir_open (fixture->directory, 0, NULL);
+  g_assert_cmpstr (g_dir_read_name (left), ==, NULL);
+  g_assert_cmpuint (fixture->n_failed, ==, 1);
 
   /* A damaged network section is what netd itself refuses, with one line. */
   fixture->spec.cidr = "nonsense";

@@ -867,6 +867,7 @@ test_leftovers (Fixture *fixture, gconstpointer data)
   g_autofree char *crashed = folder_of (fixture, "crashed");
   g_autofree char *log = g_build_filename (crashed, "netd.log", NULL);
   g_autofree char *ports = g_build_filename (crashed, "netd.json", NULL);
+  g_autofree char *lock = g_build_filename (crashed, "netd.lock", NULL);
   g_autofree char *foreign = folder_of (fixture, "foreign");
   g_autofree char *photo = g_build_filename (foreign, "photo.jpg", NULL);
   g_autofree char *odd = folder_of (fixture, "Odd_Name");
@@ -874,6 +875,7 @@ test_leftovers (Fixture *fixture, gconstpointer data)
   g_assert_cmpint (g_mkdir_with_parents (crashed, 0750), ==, 0);
   g_assert_true (g_file_set_contents (log, "x", 1, NULL));
   g_assert_true (g_file_set_contents (ports, "{}", 2, NULL));
+  g_assert_true (g_file_set_contents (lock, "", 0, NULL));
   g_assert_cmpint (g_mkdir_with_parents (foreign, 0750), ==, 0);
   g_assert_true (g_file_set_contents (photo, "x", 1, NULL));
   g_assert_cmpint (g_mkdir_with_parents (odd, 0750), ==, 0);

@@ -3,9 +3,10 @@
  * the one that runs, or start one.
  *
  * One that was there and does not answer as it should, or that carries a network which was to be
- * otherwise, is ended and replaced. The handle is on disk before the answer is waited for, so that
- * a daemon that dies meanwhile finds the process again. A failure leaves no process; a cancelled
- * attempt leaves one that it did not start alone. */
+ * otherwise, is ended and replaced. netd.json is there before vmm-netd starts, and the handle is on
+ * disk before the answer is waited for, so that a daemon that dies meanwhile finds the process
+ * again. A failure leaves no process; a cancelled attempt leaves one that it did not start alone.
+ */
 
 #include "vmm-netd-attempt.h"
 
@@ -22,6 +23,7 @@ typedef struct
   const VmmNetdAttemptConfig *config;
   VmmProcess *process;
   VmmNetdChannel *channel;
+  gboolean is_first;
   gboolean started; /* by this attempt */
   gboolean again;   /* a start follows the end of the process */
   GError *error;
@@ -125,16 +127,23 @@ attempt_connect (GTask *task)
                           g_task_get_cancellable (task), connected_cb, task);
 }
 
+/* A full disk is no reason to go without a network: the next daemon looks by the process's id. */
 static void
 handle_saved_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 {
-  GTask *task = user_data;
-  GError *error = NULL;
+  vmm_netd_file_save_finish (VMM_NETD_FILE (source), result, NULL);
+  attempt_connect (user_data);
+}
 
-  if (!vmm_netd_file_save_finish (VMM_NETD_FILE (source), result, &error))
-    attempt_failed (task, error, 0);
-  else
-    attempt_connect (task);
+/* Takes the task. A launcher may have started it again since the handle was recorded. */
+static void
+record_handle (GTask *task)
+{
+  Attempt *attempt = g_task_get_task_data (task);
+  VmmNetdFile *file = attempt->config->file;
+
+  vmm_netd_file_set_handle (file, vmm_process_get_handle (attempt->process));
+  vmm_netd_file_save_async (file, handle_saved_cb, task);
 }
 
 static void
@@ -142,7 +151,6 @@ started_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 {
   GTask *task = user_data;
   Attempt *attempt = g_task_get_task_data (task);
-  VmmNetdFile *file = attempt->config->file;
   GError *error = NULL;
 
   attempt->process = vmm_launcher_start_finish (VMM_LAUNCHER (source), result, &error);
@@ -151,8 +159,7 @@ started_cb (GObject *source, GAsyncResult *result, gpointer user_data)
       return_error (task, error);
       return;
     }
-  vmm_netd_file_set_handle (file, vmm_process_get_handle (attempt->process));
-  vmm_netd_file_save_async (file, handle_saved_cb, task);
+  record_handle (task);
 }
 
 static VmmProcessSpec *
@@ -170,22 +177,43 @@ build_spec (const VmmNetdAttemptConfig *config)
   return spec;
 }
 
+/* Takes the task. */
+static void
+launch (GTask *task)
+{
+  Attempt *attempt = g_task_get_task_data (task);
+  g_autoptr (VmmProcessSpec) spec = build_spec (attempt->config);
+
+  vmm_launcher_start_async (attempt->config->launcher, spec, g_task_get_cancellable (task),
+                            started_cb, task);
+}
+
+static void
+saved_cb (GObject *source, GAsyncResult *result, gpointer user_data)
+{
+  GError *error = NULL;
+
+  if (vmm_netd_file_save_finish (VMM_NETD_FILE (source), result, &error))
+    launch (user_data);
+  else
+    return_error (user_data, error);
+}
+
+/* The first time netd.json must be made before vmm-netd reads it; later it always says what is to
+ * be. */
 static void
 prepared_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 {
   GTask *task = user_data;
   Attempt *attempt = g_task_get_task_data (task);
-  g_autoptr (VmmProcessSpec) spec = NULL;
   GError *error = NULL;
 
   if (!vmm_netd_store_finish (result, &error))
-    {
-      return_error (task, error);
-      return;
-    }
-  spec = build_spec (attempt->config);
-  vmm_launcher_start_async (attempt->config->launcher, spec, g_task_get_cancellable (task),
-                            started_cb, task);
+    return_error (task, error);
+  else if (attempt->is_first)
+    vmm_netd_file_save_async (attempt->config->file, saved_cb, task);
+  else
+    launch (task);
 }
 
 /* Takes the task. */
@@ -217,7 +245,7 @@ found_cb (GObject *source, GAsyncResult *result, gpointer user_data)
   else if (vmm_netd_file_has_changed (attempt->config->file))
     attempt_failed (task, NULL, VMM_NETD_GRACE_MS);
   else
-    attempt_connect (task);
+    record_handle (task);
 }
 
 /* Takes the task. */
@@ -247,6 +275,7 @@ vmm_netd_attempt_async (const VmmNetdAttemptConfig *config, VmmNetdAttemptKind k
   g_task_set_check_cancellable (task, FALSE);
   g_task_set_task_data (task, attempt, attempt_free);
   attempt->config = config;
+  attempt->is_first = kind == VMM_NETD_ATTEMPT_FIND;
   if (kind == VMM_NETD_ATTEMPT_FIND)
     {
       attempt_find (task);

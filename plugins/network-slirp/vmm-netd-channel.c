@@ -23,6 +23,9 @@
 #define COUNTERS_MAX 256
 #define CALLS_MAX 4096
 #define ABANDONED_MAX 256
+/* Each VM of a network may come or go at the same time, some times. */
+#define EVENTS_MAX 5000
+#define EVENTS_TIME_US (10 * G_USEC_PER_SEC)
 
 struct _VmmNetdChannel
 {
@@ -35,6 +38,8 @@ struct _VmmNetdChannel
   GHashTable *calls; /* number -> Call */
   guint n_abandoned;
   gint64 last_number;
+  gint64 events_since;
+  guint n_events; /* since then */
   VmmNetdCounters *counters;
   gboolean open;
 };
@@ -256,6 +261,21 @@ finish_call (VmmNetdChannel *self, Call *call, JsonObject *line)
         task, vmm_error_new (VMM_ERROR_INTERNAL, "%s: vmm-netd's answer is not complete", method));
 }
 
+/* Reading them takes the daemon's time. */
+static void
+count_event (VmmNetdChannel *self)
+{
+  gint64 now = g_get_monotonic_time ();
+
+  if (now - self->events_since > EVENTS_TIME_US)
+    {
+      self->events_since = now;
+      self->n_events = 0;
+    }
+  if (++self->n_events > EVENTS_MAX)
+    vmm_netd_lines_fail (self->lines, "it never stops talking");
+}
+
 static void
 take_line (VmmNetdChannel *self, const char *line, gsize length)
 {
@@ -270,7 +290,10 @@ take_line (VmmNetdChannel *self, const char *line, gsize length)
       return;
     }
   if (vmm_netd_json_get_string (object, "event") != NULL)
-    return;
+    {
+      count_event (self);
+      return;
+    }
   number = vmm_netd_json_get_int (object, "id", -1);
   call = g_hash_table_lookup (self->calls, &number);
   if (call == NULL)

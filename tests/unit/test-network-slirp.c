@@ -339,6 +339,24 @@ open_end (Fixture *fixture, TestAwait *await, GError **error)
   return network;
 }
 
+static char *
+read_file (Fixture *fixture)
+{
+  char *text = NULL;
+
+  g_assert_true (g_file_get_contents (fixture->file, &text, NULL, NULL));
+  return text;
+}
+
+static void
+assert_file_has (Fixture *fixture, const char *text, gboolean has)
+{
+  g_autofree char *content = read_file (fixture);
+
+  if ((strstr (content, text) != NULL) != has)
+    g_assert_cmpstr (content, ==, text);
+}
+
 static VmmNetwork *
 open_well (Fixture *fixture, Netd **netd)
 {
@@ -348,6 +366,7 @@ open_well (Fixture *fixture, Netd **netd)
 
   open_start (fixture, &await, NULL);
   test_await_condition (runs, NULL);
+  assert_file_has (fixture, "\"cidr\"", TRUE); /* it is there when vmm-netd starts */
   *netd = netd_new (fixture->control, HELLO);
   network = open_end (fixture, &await, &error);
   g_assert_no_error (error);
@@ -455,24 +474,6 @@ unforward (VmmNetwork *network, const char *id, GError **error)
   vmm_network_unforward_async (network, id, NULL, test_await_cb, &await);
   result = test_await (&await);
   return vmm_network_unforward_finish (network, result, error);
-}
-
-static char *
-read_file (Fixture *fixture)
-{
-  char *text = NULL;
-
-  g_assert_true (g_file_get_contents (fixture->file, &text, NULL, NULL));
-  return text;
-}
-
-static void
-assert_file_has (Fixture *fixture, const char *text, gboolean has)
-{
-  g_autofree char *content = read_file (fixture);
-
-  if ((strstr (content, text) != NULL) != has)
-    g_assert_cmpstr (content, ==, text);
 }
 
 /* Undoing is not waited for by who asked. */
@@ -1234,6 +1235,27 @@ test_garbage (Fixture *fixture, gconstpointer data)
     }
 }
 
+/* One that never stops talking is hung up on, too. */
+static void
+test_endless_events (Fixture *fixture, gconstpointer data)
+{
+  g_autofree char *chunk = NULL;
+  g_autoptr (GString) events = g_string_new ("{\"event\":\"x\"}");
+  g_autoptr (Netd) netd = NULL;
+  g_autoptr (VmmNetwork) network = open_well (fixture, &netd);
+
+  for (guint i = 0; i < 100; i++)
+    g_string_append (events, "\n{\"event\":\"x\"}");
+  chunk = g_string_free (g_steal_pointer (&events), FALSE);
+  for (guint i = 0; i < 1000 && netd->n_clients < 2; i++)
+    {
+      netd_say (netd, chunk, -1);
+      test_drain ();
+    }
+  test_await_condition (has_two_clients, netd);
+  close_well (network, FALSE);
+}
+
 static void
 test_too_many_descriptors (Fixture *fixture, gconstpointer data)
 {
@@ -1438,6 +1460,7 @@ main (int argc, char **argv)
   ADD ("file-cannot-be-written", test_file_cannot_be_written);
   ADD ("silence", test_silence);
   ADD ("garbage", test_garbage);
+  ADD ("endless-events", test_endless_events);
   ADD ("too-many-descriptors", test_too_many_descriptors);
   ADD ("death/during-a-request", test_death_during_a_request);
   ADD ("death/connection-ends-first", test_connection_ends_first);

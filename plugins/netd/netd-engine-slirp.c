@@ -315,7 +315,7 @@ prepare_process (void)
 }
 
 NetdEngine *
-netd_engine_new (const NetdEngineConfig *config, GError **error)
+netd_engine_new (const NetdEngineConfig *config)
 {
   NetdEngine *self = g_new0 (NetdEngine, 1);
 

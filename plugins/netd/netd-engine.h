@@ -46,7 +46,7 @@ typedef enum
 typedef void (*NetdDialFunc) (int fd, int error_number, gpointer user_data);
 typedef struct _NetdDial NetdDial;
 
-NetdEngine *netd_engine_new (const NetdEngineConfig *config, GError **error);
+NetdEngine *netd_engine_new (const NetdEngineConfig *config);
 void netd_engine_free (NetdEngine *self);
 NetdEngineVerdict netd_engine_input (NetdEngine *self, const NetdPacket *packet);
 /* After the frames of a batch: what they caused is seen to. */

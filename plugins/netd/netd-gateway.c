@@ -278,7 +278,7 @@ netd_gateway_set_paused (NetdGateway *self, gboolean paused)
 /* --- The gateway --- */
 
 static NetdEngine *
-make_engine (NetdGateway *self, GError **error)
+make_engine (NetdGateway *self)
 {
   const NetdEngineConfig config = {
     .plan = self->plan,
@@ -292,7 +292,7 @@ make_engine (NetdGateway *self, GError **error)
     .user_data = self,
   };
 
-  return netd_engine_new (&config, error);
+  return netd_engine_new (&config);
 }
 
 static NetdDns *
@@ -311,6 +311,15 @@ make_dns (NetdGateway *self)
   return netd_dns_new (&config);
 }
 
+/* An engine keeps its flows for as long as their far ends are silent. Those of a guest that was
+ * switched off would count against the one that starts next in its place. */
+void
+netd_gateway_reset (NetdGateway *self)
+{
+  netd_engine_free (self->engine);
+  self->engine = make_engine (self);
+}
+
 static NetdUdpForwards *
 make_udp_forwards (NetdGateway *self)
 {
@@ -327,7 +336,7 @@ make_udp_forwards (NetdGateway *self)
 }
 
 NetdGateway *
-netd_gateway_new (NetdNetwork *network, NetdPort *port, GError **error)
+netd_gateway_new (NetdNetwork *network, NetdPort *port)
 {
   NetdOpener *opener = netd_network_get_opener (network);
   NetdLoop *loop = netd_network_get_loop (network);
@@ -336,12 +345,7 @@ netd_gateway_new (NetdNetwork *network, NetdPort *port, GError **error)
   self->network = network;
   self->port = port;
   self->plan = netd_network_get_plan (network);
-  self->engine = make_engine (self, error);
-  if (self->engine == NULL)
-    {
-      g_free (self);
-      return NULL;
-    }
+  self->engine = make_engine (self);
   self->coalescer = netd_coalescer_new (coalesced_cb, self);
   self->dns = make_dns (self);
   if (self->plan->enable_imds && opener != NULL)

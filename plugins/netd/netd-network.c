@@ -313,9 +313,7 @@ netd_network_attach (NetdNetwork *self, const char *vm_id, const NetdMac *mac, g
                    self->plan->name);
       return NULL;
     }
-  port = netd_port_new (self, index, vm_id, mac, ip, error);
-  if (port == NULL)
-    return NULL;
+  port = netd_port_new (self, index, vm_id, mac, ip);
   add_port (self, port);
   netd_port_dial (port);
   return port;

@@ -150,7 +150,8 @@ end_stream (NetdPort *self, gboolean is_faulty)
   gint64 lasted = netd_loop_now (netd_network_get_loop (self->network)) - self->connected_at;
 
   forget_stream (self);
-  resume_gateway (self);
+  netd_gateway_reset (self->gateway);
+  self->gateway_is_paused = FALSE;
   netd_timer_start (self->timer, is_faulty ? DIAL_PAUSE_MS : MAX (DIAL_PAUSE_MS - lasted, 0));
   netd_network_port_changed (self->network, self);
 }
@@ -431,8 +432,8 @@ timer_cb (gpointer user_data)
 /* --- The port --- */
 
 NetdPort *
-netd_port_new (NetdNetwork *network, guint index, const char *vm_id, const NetdMac *mac, guint32 ip,
-               GError **error)
+netd_port_new (NetdNetwork *network, guint index, const char *vm_id, const NetdMac *mac,
+               guint32 ip)
 {
   NetdLoop *loop = netd_network_get_loop (network);
   guint mtu = netd_network_get_plan (network)->mtu;
@@ -451,12 +452,7 @@ netd_port_new (NetdNetwork *network, guint index, const char *vm_id, const NetdM
   self->allowance_at = netd_loop_now (loop);
   netd_counters_init (&self->counters);
   netd_ring_init (&self->ring, mtu > JUMBO_MTU ? RING_SIZE_JUMBO : RING_SIZE);
-  self->gateway = netd_gateway_new (network, self, error);
-  if (self->gateway == NULL)
-    {
-      netd_port_free (self);
-      return NULL;
-    }
+  self->gateway = netd_gateway_new (network, self);
   return self;
 }
 

@@ -19,7 +19,7 @@ typedef enum
 } NetdOrigin;
 
 NetdPort *netd_port_new (NetdNetwork *network, guint index, const char *vm_id, const NetdMac *mac,
-                         guint32 ip, GError **error);
+                         guint32 ip);
 void netd_port_free (NetdPort *self);
 const char *netd_port_get_vm_id (NetdPort *self);
 const NetdMac *netd_port_get_mac (NetdPort *self);

@@ -125,7 +125,7 @@ guest_new (guint flow_limit, gboolean enable_host_alias)
     guest->served[i] = g_array_new (FALSE, FALSE, sizeof (int));
   config.loop = guest->loop;
   config.socket_directory = guest->directory;
-  guest->engine = netd_engine_new (&config, NULL);
+  guest->engine = netd_engine_new (&config);
   g_assert_nonnull (guest->engine);
   return guest;
 }

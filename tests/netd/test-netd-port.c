@@ -701,6 +701,45 @@ test_dials_again (Fixture *fixture, gconstpointer data)
   assert_alive (fixture, 1, 0);
 }
 
+static guint
+count_flows (FrameLab *lab, guint guest)
+{
+  return netd_engine_get_flows (
+      netd_gateway_get_engine (netd_port_get_gateway (lab->guests[guest].port)));
+}
+
+/* A guest that is switched off takes its flows with it, so that the next one begins with none. */
+static void
+test_flows_end (Fixture *fixture, gconstpointer data)
+{
+  FrameLab *lab = fixture->lab;
+  KitPeer outside = { lab->gateway.mac, NETD_IP (203, 0, 113, 7) };
+  g_autoptr (LabHost) host = NULL;
+  KitFrame frame;
+
+  if (no_private_net != NULL)
+    {
+      g_test_skip (no_private_net);
+      return;
+    }
+  host = lab_host_new ();
+  for (guint i = 0; i < 20; i++)
+    {
+      kit_udp (&frame, &lab->guests[0].self, &outside, 2000 + i, 7, "x", 1);
+      frame_lab_send (lab, 0, &frame);
+    }
+  frame_lab_turn (lab, 3);
+  g_assert_cmpuint (count_flows (lab, 0), ==, 20);
+  close (lab->guests[0].fd);
+  lab->guests[0].fd = -1;
+  frame_lab_await (lab, is_down, GUINT_TO_POINTER (0));
+  g_assert_cmpuint (count_flows (lab, 0), ==, 0);
+  frame_lab_await (lab, is_up, GUINT_TO_POINTER (0));
+  frame_lab_send (lab, 0, &frame);
+  frame_lab_turn (lab, 3);
+  g_assert_cmpuint (count_flows (lab, 0), ==, 1);
+}
+
 static void
 count_changes (NetdPort *port, gpointer user_data)
 {
@@ -774,6 +813,7 @@ main (int argc, char *argv[])
     { "/netd/port/quantum", test_quantum },
     { "/netd/port/resting-port-is-left", test_resting_port_is_left },
     { "/netd/port/dials-again", test_dials_again },
+    { "/netd/port/flows-end", test_flows_end },
     { "/netd/port/pause-between-dials", test_pause_between_dials },
     { "/netd/port/no-pause-after-long", test_no_pause_after_long },
   };

@@ -633,52 +633,6 @@ test_works (void)
   close (listener);
 }
 
-/* --- Abstract sockets of the host --- */
-
-static struct sockaddr_un abstract_address;
-static socklen_t abstract_length;
-
-static int
-connect_to_abstract (void)
-{
-  return result_of (connect (socket (AF_UNIX, SOCK_STREAM, 0),
-                             (struct sockaddr *) &abstract_address, abstract_length));
-}
-
-static int
-try_abstract (gsize name_length)
-{
-  int listener = socket (AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  int status;
-
-  memset (&abstract_address, 'x', sizeof abstract_address);
-  abstract_address.sun_family = AF_UNIX;
-  abstract_address.sun_path[0] = '\0';
-  g_snprintf (abstract_address.sun_path + 1, 11, "%010d", (int) getpid ());
-  abstract_address.sun_path[11] = 'x';
-  abstract_length = (socklen_t) (offsetof (struct sockaddr_un, sun_path) + name_length);
-  g_assert_cmpint (bind (listener, (struct sockaddr *) &abstract_address, abstract_length), ==, 0);
-  g_assert_cmpint (listen (listener, 1), ==, 0);
-  g_assert_cmpint (connect_to_abstract (), ==, 0);
-  status = run_inside (connect_to_abstract);
-  close (listener);
-  return status;
-}
-
-static void
-test_abstract (void)
-{
-  if (!can_sandbox ())
-    return;
-  /* By the length of their names. */
-  assert_errno ("short name", try_abstract (12), EPERM);
-  assert_errno ("name", try_abstract (22), EPERM);
-  assert_errno ("long name", try_abstract (60), EPERM);
-  /* The longest is as long as a path. */
-  if (get_landlock_version () >= 6)
-    assert_errno ("longest name", try_abstract (108), EPERM);
-}
-
 /* --- From outside --- */
 
 static char *
@@ -933,6 +887,56 @@ test_landlock_alone (void)
   assert_errno ("folder", run_behind (netd_landlock_confine_switch, make_folder), EACCES);
   if (get_landlock_version () >= 6)
     assert_errno ("kill", run_behind (netd_landlock_confine_switch, kill_tester), EPERM);
+}
+
+/* --- Abstract sockets of the host --- */
+
+static struct sockaddr_un abstract_address;
+static socklen_t abstract_length;
+
+static int
+connect_to_abstract (void)
+{
+  return result_of (connect (socket (AF_UNIX, SOCK_STREAM, 0),
+                             (struct sockaddr *) &abstract_address, abstract_length));
+}
+
+/* In the sandbox, or behind its filter alone. */
+static int
+try_abstract (gsize name_length, gboolean is_sandboxed)
+{
+  int listener = socket (AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  int status;
+
+  memset (&abstract_address, 'x', sizeof abstract_address);
+  abstract_address.sun_family = AF_UNIX;
+  abstract_address.sun_path[0] = '\0';
+  g_snprintf (abstract_address.sun_path + 1, 11, "%010d", (int) getpid ());
+  abstract_address.sun_path[11] = 'x';
+  abstract_length = (socklen_t) (offsetof (struct sockaddr_un, sun_path) + name_length);
+  g_assert_cmpint (bind (listener, (struct sockaddr *) &abstract_address, abstract_length), ==, 0);
+  g_assert_cmpint (listen (listener, 1), ==, 0);
+  g_assert_cmpint (connect_to_abstract (), ==, 0);
+  status = is_sandboxed ? run_inside (connect_to_abstract)
+                        : run_behind (netd_sandbox_filter_system_calls, connect_to_abstract);
+  close (listener);
+  return status;
+}
+
+static void
+test_abstract (void)
+{
+  /* By the length of their names, whatever Landlock knows. */
+  static const gsize lengths[] = { 12, 13, 15, 22, 25, 27, 60, 107 };
+
+  for (guint i = 0; i < G_N_ELEMENTS (lengths); i++)
+    assert_errno ("behind the filter", try_abstract (lengths[i], FALSE), EPERM);
+  if (!can_sandbox ())
+    return;
+  assert_errno ("name", try_abstract (22, TRUE), EPERM);
+  /* The longest is as long as a path. */
+  if (get_landlock_version () >= 6)
+    assert_errno ("longest name", try_abstract (108, TRUE), EPERM);
 }
 
 /* --- The warden --- */

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +38,7 @@ typedef struct
   int sync_listener;
   char *resolvers; /* last told */
   guint n_resolvers;
+  gboolean is_unwatched;
 } Fixture;
 
 /* --- Files --- */
@@ -194,6 +196,18 @@ fork_child (Fixture *fixture, int end)
   _exit (byte);
 }
 
+/* As where the user has used up what the kernel watches. */
+static void
+forbid_watches (void)
+{
+  int fd;
+
+  g_assert_cmpint (unshare (CLONE_NEWUSER), ==, 0);
+  fd = open ("/proc/sys/user/max_inotify_watches", O_WRONLY | O_CLOEXEC);
+  g_assert_cmpint (write (fd, "0", 1), ==, 1);
+  close (fd);
+}
+
 static G_NORETURN void
 run_warden (Fixture *fixture, int end)
 {
@@ -205,6 +219,8 @@ run_warden (Fixture *fixture, int end)
   child = fork_child (fixture, end);
   g_log_set_writer_func (write_log, NULL, NULL);
   g_setenv (NETD_RESOLV_CONF_VARIABLE, fixture->resolv_conf, TRUE);
+  if (fixture->is_unwatched)
+    forbid_watches ();
   _exit (netd_warden_run (fixture->network, fixture->channel[0], child));
 }
 
@@ -265,6 +281,28 @@ set_up (Fixture *fixture, gconstpointer vm_ids)
   write_config (fixture, vm_ids == NULL ? "vm-a vm-b" : vm_ids);
   replace_file (fixture, "etc/resolv.conf", "nameserver 192.0.2.1\n");
   start (fixture);
+}
+
+static gboolean
+can_forbid_watches (void)
+{
+  int status;
+  pid_t pid = fork ();
+
+  if (pid == 0)
+    _exit (unshare (CLONE_NEWUSER) == 0
+               && open ("/proc/sys/user/max_inotify_watches", O_WRONLY | O_CLOEXEC) >= 0
+             ? 0
+             : 1);
+  g_assert_cmpint (waitpid (pid, &status, 0), ==, pid);
+  return WIFEXITED (status) && WEXITSTATUS (status) == 0;
+}
+
+static void
+set_up_unwatched (Fixture *fixture, gconstpointer data)
+{
+  fixture->is_unwatched = can_forbid_watches ();
+  set_up (fixture, data);
 }
 
 static void
@@ -904,6 +942,30 @@ test_resolver_text (Fixture *fixture, gconstpointer data)
   g_assert_cmpstr (fixture->resolvers, ==, "nameserver 192.0.2.20\n");
 }
 
+/* Without the kernel's help everything is found all the same, later. */
+static void
+test_unwatched (Fixture *fixture, gconstpointer data)
+{
+  Visit to = new_visit ();
+  int listener;
+
+  if (!fixture->is_unwatched)
+    {
+      g_test_skip ("watches cannot be forbidden here");
+      return;
+    }
+  AWAIT_RESOLVERS (fixture, "nameserver 192.0.2.1\n");
+  visit (fixture, &to, NETD_OPEN_PORT, "vm-a");
+  synchronize (fixture);
+  make_folder (fixture, "vms/vm-a");
+  listener = listen_at (fixture, "vms/vm-a/net.sock");
+  replace_file (fixture, "etc/resolv.conf", "nameserver 192.0.2.2\n");
+  TURN_UNTIL (fixture, to.fd >= 0);
+  assert_connected (&to, listener);
+  AWAIT_RESOLVERS (fixture, "nameserver 192.0.2.2\n");
+  close (listener);
+}
+
 /* --- The end --- */
 
 static void
@@ -1126,6 +1188,7 @@ main (int argc, char **argv)
   ADD ("resolver-file", NULL, test_resolver_file);
   ADD ("resolver-links", NULL, test_resolver_links);
   ADD ("resolver-text", NULL, test_resolver_text);
+  g_test_add ("/netd/warden/unwatched", Fixture, NULL, set_up_unwatched, test_unwatched, tear_down);
   ADD ("child-exits", NULL, test_child_exits);
   ADD ("child-killed", NULL, test_child_killed);
   ADD ("told-to-end", NULL, test_told_to_end_by);

@@ -33,6 +33,9 @@
 /* An answer that is made here: ARP, DHCP, RST. */
 #define ANSWER_MAX 2048
 
+/* A query is a socket and a message to a name server: what several wasted frames cost. */
+#define QUERY_CHARGE 8
+
 struct _NetdGateway
 {
   NetdNetwork *network;
@@ -155,7 +158,10 @@ static void
 receive_udp_for_gateway (NetdGateway *self, const NetdPacket *packet)
 {
   if (packet->destination_port == DNS_PORT)
-    netd_dns_query (self->dns, packet);
+    {
+      netd_port_charge (self->port, QUERY_CHARGE);
+      netd_dns_query (self->dns, packet);
+    }
   else if (netd_dhcp_is_request (packet))
     receive_dhcp (self, packet);
   else if (packet->destination_port == DHCP_SERVER_PORT

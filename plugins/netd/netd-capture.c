@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Packet capture into a file that the daemon opened. Records gather in a buffer and are written once a
- * turn, so that a capture costs little more than a copy of each frame.
+ * Packet capture into a file that the daemon opened. Records gather in a buffer and are written
+ * once a turn, so that a capture costs little more than a copy of each frame.
  *
  * The file always ends with a whole record: one that would pass the bound is not begun, and what a
  * failed write left behind is cut off again. Either is the end of the capture.

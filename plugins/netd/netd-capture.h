@@ -3,8 +3,8 @@
 
 #include <glib.h>
 
-/* Writes frames into a pcap file (libpcap's savefile(5), microsecond little-endian or host order, link
- * type Ethernet) that somebody else opened. Stops at a size, on a full disk, when told. */
+/* Writes frames into a pcap file (libpcap's savefile(5), microsecond little-endian or host order,
+ * link type Ethernet) that somebody else opened. Stops at a size, on a full disk, when told. */
 typedef struct _NetdCapture NetdCapture;
 
 NetdCapture *netd_capture_new (int fd, guint64 max_bytes, GError **error); /* takes @fd over */

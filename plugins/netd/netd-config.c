@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Reads netd.json: the network's plan, its ports and its forwards. The file is written by the daemon,
- * before it tells netd anything, so that netd comes up again from it alone.
+ * Reads netd.json: the network's plan, its ports and its forwards. The file is written by the
+ * daemon, before it tells netd anything, so that netd comes up again from it alone.
  *
- * Everything that netd later relies on is checked here, once: types, ranges, that addresses belong to
- * the network, that nothing is there twice. Members that are not known come from a newer daemon and are
- * passed over.
+ * Everything that netd later relies on is checked here, once: types, ranges, that addresses belong
+ * to the network, that nothing is there twice. Members that are not known come from a newer daemon
+ * and are passed over.
  */
 #include "netd-config.h"
 
@@ -175,8 +175,8 @@ consists_of (const char *text, gsize longest, const char *others)
 static gboolean
 is_vm_id (const char *text)
 {
-  return consists_of (text, NETD_VM_ID_MAX - 1, "._-") && !g_str_equal (text, ".") &&
-         !g_str_equal (text, "..");
+  return consists_of (text, NETD_VM_ID_MAX - 1, "._-") && !g_str_equal (text, ".")
+         && !g_str_equal (text, "..");
 }
 
 /* Absolute, and every component names something: no "//", no "." and no "..". */
@@ -218,8 +218,8 @@ prefix_length (guint32 netmask)
 static gboolean
 is_host_of (const NetdPlan *plan, guint32 ip)
 {
-  return (ip & plan->netmask) == plan->network && ip != plan->network && ip != plan->broadcast &&
-         ip != plan->host_alias;
+  return (ip & plan->netmask) == plan->network && ip != plan->network && ip != plan->broadcast
+         && ip != plan->host_alias;
 }
 
 static gboolean
@@ -240,8 +240,8 @@ read_addresses (NetdPlan *plan, JsonObject *object, GError **error)
   plan->host_alias = plan->broadcast - 1;
   if (plan->network >> 16 == NETD_IP_METADATA >> 16)
     return refuse (error, "network: \"cidr\" must not be link-local");
-  if (!read_ip (object, "network", "gateway", &plan->gateway, error) ||
-      !read_mac (object, "network", "gateway_mac", &plan->gateway_mac, error))
+  if (!read_ip (object, "network", "gateway", &plan->gateway, error)
+      || !read_mac (object, "network", "gateway_mac", &plan->gateway_mac, error))
     return FALSE;
   if (!is_host_of (plan, plan->gateway))
     return refuse (error, "network: \"gateway\" must be a host address of the network");
@@ -260,11 +260,11 @@ read_plan (NetdPlan *plan, JsonObject *object, GError **error)
   if (!consists_of (name, NAME_MAX_LENGTH, "-"))
     return refuse (error, "network: \"name\" must be a DNS label");
   plan->name = g_strdup (name);
-  if (!read_addresses (plan, object, error) ||
-      !read_text (object, "network", "dns_search_domain", FALSE, &domain, error) ||
-      !read_number (object, "network", "mtu", NETD_MTU_MIN, NETD_MTU_MAX, &mtu, error) ||
-      !read_flag (object, "network", "enable_imds", &plan->enable_imds, error) ||
-      !read_flag (object, "network", "enable_host_alias", &plan->enable_host_alias, error))
+  if (!read_addresses (plan, object, error)
+      || !read_text (object, "network", "dns_search_domain", FALSE, &domain, error)
+      || !read_number (object, "network", "mtu", NETD_MTU_MIN, NETD_MTU_MAX, &mtu, error)
+      || !read_flag (object, "network", "enable_imds", &plan->enable_imds, error)
+      || !read_flag (object, "network", "enable_host_alias", &plan->enable_host_alias, error))
     return FALSE;
   if (domain != NULL && domain[0] != '\0' && !consists_of (domain, DOMAIN_MAX_LENGTH, ".-_"))
     return refuse (error, "network: \"dns_search_domain\" must be a domain name");
@@ -317,11 +317,11 @@ read_port (NetdConfig *self, JsonObject *object, const char *where, Taken *taken
   const char *metadata;
   char mac[18];
 
-  if (!read_text (object, where, "vm", TRUE, &vm, error) ||
-      !read_mac (object, where, "mac", &port->mac, error) ||
-      !read_ip (object, where, "ip", &port->ip, error) ||
-      !read_text (object, where, "socket", TRUE, &socket, error) ||
-      !read_text (object, where, "metadata", FALSE, &metadata, error))
+  if (!read_text (object, where, "vm", TRUE, &vm, error)
+      || !read_mac (object, where, "mac", &port->mac, error)
+      || !read_ip (object, where, "ip", &port->ip, error)
+      || !read_text (object, where, "socket", TRUE, &socket, error)
+      || !read_text (object, where, "metadata", FALSE, &metadata, error))
     return FALSE;
   if (!is_vm_id (vm))
     return refuse (error, "%s: \"vm\" is not the id of a VM", where);
@@ -330,10 +330,10 @@ read_port (NetdConfig *self, JsonObject *object, const char *where, Taken *taken
   if (!is_host_of (&self->plan, port->ip) || port->ip == self->plan.gateway)
     return refuse (error, "%s: \"ip\" must be an address of the network for VMs", where);
   netd_mac_to_text (&port->mac, mac);
-  if (netd_mac_equal (&port->mac, &self->plan.gateway_mac) ||
-      !g_hash_table_add (taken->vms, g_strdup (vm)) ||
-      !g_hash_table_add (taken->macs, g_strdup (mac)) ||
-      !g_hash_table_add (taken->ips, GUINT_TO_POINTER (port->ip)))
+  if (netd_mac_equal (&port->mac, &self->plan.gateway_mac)
+      || !g_hash_table_add (taken->vms, g_strdup (vm))
+      || !g_hash_table_add (taken->macs, g_strdup (mac))
+      || !g_hash_table_add (taken->ips, GUINT_TO_POINTER (port->ip)))
     return refuse (error, "%s: the VM or an address of it is there twice", where);
   port->vm_id = g_strdup (vm);
   port->socket_path = g_strdup (socket);
@@ -354,12 +354,12 @@ read_forward (NetdConfig *self, JsonObject *object, const char *where, Taken *ta
   gint64 port;
   gint64 host_port;
 
-  if (!read_text (object, where, "id", TRUE, &id, error) ||
-      !read_text (object, where, "vm", TRUE, &vm, error) ||
-      !read_number (object, where, "port", 1, G_MAXUINT16, &port, error) ||
-      !read_text (object, where, "protocol", TRUE, &protocol, error) ||
-      !read_text (object, where, "host_address", TRUE, &address, error) ||
-      !read_number (object, where, "host_port", 0, G_MAXUINT16, &host_port, error))
+  if (!read_text (object, where, "id", TRUE, &id, error)
+      || !read_text (object, where, "vm", TRUE, &vm, error)
+      || !read_number (object, where, "port", 1, G_MAXUINT16, &port, error)
+      || !read_text (object, where, "protocol", TRUE, &protocol, error)
+      || !read_text (object, where, "host_address", TRUE, &address, error)
+      || !read_number (object, where, "host_port", 0, G_MAXUINT16, &host_port, error))
     return FALSE;
   if (!is_vm_id (vm) || !consists_of (id, NAME_MAX_LENGTH, "._:-"))
     return refuse (error, "%s: \"id\" or \"vm\" is not an id", where);
@@ -367,10 +367,10 @@ read_forward (NetdConfig *self, JsonObject *object, const char *where, Taken *ta
     return refuse (error, "%s: \"protocol\" must be tcp or udp", where);
   if (!is_host_address (address))
     return refuse (error, "%s: \"host_address\" must be an IP address", where);
-  if (!g_hash_table_add (taken->forwards, g_strdup (id)) ||
-      (host_port != 0 &&
-       !g_hash_table_add (taken->listeners, g_strdup_printf ("%s %s %d", protocol, address,
-                                                             (int) host_port))))
+  if (!g_hash_table_add (taken->forwards, g_strdup (id))
+      || (host_port != 0
+          && !g_hash_table_add (taken->listeners,
+                                g_strdup_printf ("%s %s %d", protocol, address, (int) host_port))))
     return refuse (error, "%s: the forward or its host port is there twice", where);
   forward->id = g_strdup (id);
   forward->vm_id = g_strdup (vm);
@@ -463,9 +463,9 @@ netd_config_parse (const char *text, GError **error)
       refuse (error, "\"network\" must be an object");
       return NULL;
     }
-  if (!read_plan (&self->plan, json_node_get_object (network), error) ||
-      !read_list (self, root, "ports", G_MAXUINT16, read_port, &taken, error) ||
-      !read_list (self, root, "forwards", NETD_FORWARDS_MAX, read_forward, &taken, error))
+  if (!read_plan (&self->plan, json_node_get_object (network), error)
+      || !read_list (self, root, "ports", G_MAXUINT16, read_port, &taken, error)
+      || !read_list (self, root, "forwards", NETD_FORWARDS_MAX, read_forward, &taken, error))
     return NULL;
   return g_steal_pointer (&self);
 }

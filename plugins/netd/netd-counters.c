@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What was carried and what was refused, by kind. Ports count in ordinary memory. The network's sums
- * are in a page that others map: sealed, so that its size holds and nobody but netd, which mapped it
- * before, can write to it.
+ * What was carried and what was refused, by kind. Ports count in ordinary memory. The network's
+ * sums are in a page that others map: sealed, so that its size holds and nobody but netd, which
+ * mapped it before, can write to it.
  */
 #include "netd-counters.h"
 
@@ -66,8 +66,8 @@ netd_counters_init (NetdCounters *self)
   };
 }
 
-/* Kernels without the write seal keep the page writable for those who get the descriptor: they could
- * then mislead themselves only, as netd reads nothing back from it but its own sums. */
+/* Kernels without the write seal keep the page writable for those who get the descriptor: they
+ * could then mislead themselves only, as netd reads nothing back from it but its own sums. */
 static gboolean
 seal (int fd)
 {

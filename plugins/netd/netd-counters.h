@@ -3,8 +3,8 @@
 
 #include <glib.h>
 
-/* What a network carried and refused, by kind. The network's own live in a page that the daemon maps
- * read-only, so that reading them costs no message; ports have ordinary ones. */
+/* What a network carried and refused, by kind. The network's own live in a page that the daemon
+ * maps read-only, so that reading them costs no message; ports have ordinary ones. */
 typedef enum
 {
   NETD_COUNT_BYTES_SENT,     /* to VMs, framing included */

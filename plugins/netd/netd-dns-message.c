@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Header and question of DNS messages. Records are never read: what a server says goes to the guest as
- * it is, and the guest's resolver is the one to make sense of it. What is looked at is what protects the
- * host: that a guest only asks, and that an answer belongs to its question.
+ * Header and question of DNS messages. Records are never read: what a server says goes to the guest
+ * as it is, and the guest's resolver is the one to make sense of it. What is looked at is what
+ * protects the host: that a guest only asks, and that an answer belongs to its question.
  */
 #include "netd-dns-message.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * DNS over TCP. Messages are not looked at: a connection goes to the first name server that takes it,
- * and bytes are carried both ways from then on. Connections are few per guest and end when idle, so a
- * guest that collects them keeps only itself from asking.
+ * DNS over TCP. Messages are not looked at: a connection goes to the first name server that takes
+ * it, and bytes are carried both ways from then on. Connections are few per guest and end when
+ * idle, so a guest that collects them keeps only itself from asking.
  */
 #include "netd-dns-stream.h"
 

@@ -3,7 +3,7 @@
 
 #include "netd-dns.h"
 
-/* DNS over TCP for one guest: connections to the gateway's port 53, each carried to a name server. */
+/* DNS over TCP for one guest: each connection to the gateway's port 53 goes to a name server. */
 typedef struct _NetdDnsStreams NetdDnsStreams;
 
 #define NETD_DNS_IDLE_MS 30000 /* a connection on which nothing moves for so long is ended */

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * DNS over UDP on the gateway. Each query goes out from a socket of its own, connected to one of the
- * host's name servers, with an id that is not the guest's: who wants to forge an answer has to guess the
- * port and the id, and the kernel drops what does not come from the server. A server that refuses, or
- * says nothing for a while, is followed by the next one; after two rounds the guest hears SERVFAIL.
+ * DNS over UDP on the gateway. Each query goes out from a socket of its own, connected to one of
+ * the host's name servers, with an id that is not the guest's: who wants to forge an answer has to
+ * guess the port and the id, and the kernel drops what does not come from the server. A server that
+ * refuses, or says nothing for a while, is followed by the next one; after two rounds the guest
+ * hears SERVFAIL.
  *
- * Nothing is remembered between queries, so a change of the host's name servers is in effect at once.
+ * Nothing is remembered between queries, so a change of the host's name servers is in effect at
+ * once.
  */
 #include "netd-dns.h"
 
@@ -156,8 +158,8 @@ try_next_server (Query *query)
   give_up (query);
 }
 
-/* What a resolver of the host would take for a reason to ask the next server, while there is one that
- * was not asked yet. */
+/* What a resolver of the host would take for a reason to ask the next server, while there is one
+ * that was not asked yet. */
 static gboolean
 is_no_help (Query *query, const guint8 *answer)
 {

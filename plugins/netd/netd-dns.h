@@ -21,11 +21,12 @@ typedef struct
   const NetdResolvers *resolvers; /* looked at for each query: changes take effect at once */
   NetdMac mac;
   guint32 ip;
-  void (*send) (const guint8 *frame, gsize length, gpointer user_data); /* an answer for the guest */
+  /* An answer for the guest. */
+  void (*send) (const guint8 *frame, gsize length, gpointer user_data);
   gpointer user_data;
 } NetdDnsConfig;
 
 NetdDns *netd_dns_new (const NetdDnsConfig *config);
 void netd_dns_free (NetdDns *self);
 void netd_dns_query (NetdDns *self, const NetdPacket *packet); /* UDP to gateway:53 */
-void netd_dns_accept (NetdDns *self, int fd);                  /* TCP to gateway:53; takes @fd over */
+void netd_dns_accept (NetdDns *self, int fd); /* TCP to gateway:53; takes @fd over */

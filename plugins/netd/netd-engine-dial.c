@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Connections into the guest. libslirp makes them for whoever connects to a listener of its, and that
- * may be a local socket: for each connection there is one for a moment, in the private root, with
- * ourselves as the only client.
+ * Connections into the guest. libslirp makes them for whoever connects to a listener of its, and
+ * that may be a local socket: for each connection there is one for a moment, in the private root,
+ * with ourselves as the only client.
  *
  * libslirp accepts before the guest was asked, so the connection is held back until libslirp's own
- * segments show what came of it: an ACK after its SYN, or that it closed its side. It asks for 75 s;
- * when we have lost patience it is told that the guest refused.
+ * segments show what came of it: an ACK after its SYN, or that it closed its side. It asks for 75
+ * s; when we have lost patience it is told that the guest refused.
  *
- * libslirp ends the process when it gets no socket, or no port of the loopback (of which it takes one to
- * have a number that nobody else has). So both are tried first.
+ * libslirp ends the process when it gets no socket, or no port of the loopback (of which it takes
+ * one to have a number that nobody else has). So both are tried first.
  */
 #include "netd-engine-slirp.h"
 

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The flows of one guest: what libslirp has a socket for, found by descriptor and by what a packet says
- * (protocol, the guest's port, the peer). libslirp tells of a socket when it opens and before it closes
- * it, so the count is exact; the packet that is being put in at that moment says whose it is.
+ * The flows of one guest: what libslirp has a socket for, found by descriptor and by what a packet
+ * says (protocol, the guest's port, the peer). libslirp tells of a socket when it opens and before
+ * it closes it, so the count is exact; the packet that is being put in at that moment says whose it
+ * is.
  *
- * A connection to a service has no socket until the guest has finished opening it. It is known from the
- * answer that libslirp gives to the SYN, and libslirp's closing of "descriptor -1" ends it.
+ * A connection to a service has no socket until the guest has finished opening it. It is known from
+ * the answer that libslirp gives to the SYN, and libslirp's closing of "descriptor -1" ends it.
  *
- * Limits are kept in front of libslirp, which has none: neither for sockets, nor for segments that come
- * out of order.
+ * Limits are kept in front of libslirp, which has none: neither for sockets, nor for segments that
+ * come out of order.
  */
 #include "netd-engine-slirp.h"
 
@@ -112,8 +113,8 @@ flow_free (NetdFlow *flow)
   g_free (flow);
 }
 
-/* A guest's segments come in order, as its stream to us does. What is ahead all the same may be because
- * an acknowledgement is held back for some ms, so a few are fine. */
+/* A guest's segments come in order, as its stream to us does. What is ahead all the same may be
+ * because an acknowledgement is held back for some ms, so a few are fine. */
 gboolean
 netd_flow_take_segment (NetdFlow *flow, guint32 sequence, gsize length)
 {
@@ -172,12 +173,13 @@ netd_flow_opened (NetdInstance *instance, int fd)
   g_hash_table_replace (engine->flows_by_fd, GINT_TO_POINTER (fd), flow);
 }
 
-/* Which connection without a descriptor is gone: the one whose packet is being handled, or that libslirp
- * has just reset. */
+/* Which connection without a descriptor is gone: the one whose packet is being handled, or that
+ * libslirp has just reset. */
 static NetdFlow *
 find_half_open (NetdEngine *engine)
 {
-  NetdFlow *flow = netd_flow_find (engine, engine->has_input ? engine->input_key : engine->sent_key);
+  NetdFlow *flow
+      = netd_flow_find (engine, engine->has_input ? engine->input_key : engine->sent_key);
   GHashTableIter iter;
   gpointer value;
 

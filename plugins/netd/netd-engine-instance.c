@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Instances of libslirp: how they are set up, and what they call. A guest has up to three, each with a
- * host address of its own, because libslirp decides by that address what leads to the host's loopback,
- * and takes connections into the guest from it. They are made when the first packet for them comes.
+ * Instances of libslirp: how they are set up, and what they call. A guest has up to three, each
+ * with a host address of its own, because libslirp decides by that address what leads to the host's
+ * loopback, and takes connections into the guest from it. They are made when the first packet for
+ * them comes.
  */
 #include "netd-engine-slirp.h"
 
@@ -13,9 +14,10 @@
 #define IP_HEADER 20
 #define TCP_HEADER 20
 #define INSTANCE_MTU 65520 /* its frames are cut for the guest elsewhere */
-/* What libslirp says that it takes, unless the guest could send more: with segments of 32 KiB, as large
- * as those that it sends itself, its buffers stay at the 128 KiB that they are made with. Else it makes
- * them anew, with a copy of what is not there yet, so that untouched memory becomes real. */
+/* What libslirp says that it takes, unless the guest could send more: with segments of 32 KiB, as
+ * large as those that it sends itself, its buffers stay at the 128 KiB that they are made with.
+ * Else it makes them anew, with a copy of what is not there yet, so that untouched memory becomes
+ * real. */
 #define INSTANCE_MRU (32768 + IP_HEADER + TCP_HEADER)
 
 static inline guint16
@@ -30,9 +32,10 @@ read_32 (const guint8 *data)
   return (guint32) data[0] << 24 | (guint32) data[1] << 16 | (guint32) data[2] << 8 | data[3];
 }
 
-/* libslirp counts 32 bits of milliseconds, and compares the ends of UDP flows as if they never began
- * again: for the last 4 minutes of 49 days each new one would be over at once. Its clock stands still for
- * 12 s just before the end, in which all there are expire, and leaps over the rest. */
+/* libslirp counts 32 bits of milliseconds, and compares the ends of UDP flows as if they never
+ * began again: for the last 4 minutes of 49 days each new one would be over at once. Its clock
+ * stands still for 12 s just before the end, in which all there are expire, and leaps over the
+ * rest. */
 guint64
 netd_engine_clock (guint64 milliseconds)
 {
@@ -85,8 +88,8 @@ note_segment (NetdInstance *instance, const guint8 *frame, gsize length)
     netd_dial_established (flow->dial);
 }
 
-/* libslirp makes up a MAC address of its own; the frame is in a buffer of its that is thrown away. Its
- * ARP is nobody's business: each side's address is known. */
+/* libslirp makes up a MAC address of its own; the frame is in a buffer of its that is thrown away.
+ * Its ARP is nobody's business: each side's address is known. */
 static ssize_t
 send_cb (const void *data, size_t length, void *user_data)
 {
@@ -176,8 +179,8 @@ host_of (const NetdPlan *plan, NetdInstanceKind kind)
     }
 }
 
-/* The services have the whole address space as their network, because one of them is the gateway's and
- * the other far away; being restricted, that instance takes what is for them alone. */
+/* The services have the whole address space as their network, because one of them is the gateway's
+ * and the other far away; being restricted, that instance takes what is for them alone. */
 static Slirp *
 new_slirp (NetdInstance *self)
 {

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * libslirp's sockets in our epoll loop. libslirp was made for poll(): before sleeping it is asked for
- * everything that it waits for ("fill"), and afterwards it is told what is ready ("poll"). Here the
- * kernel keeps what was asked for, and only what a fill changed is changed there. Events of a turn are
- * collected and handed over together at its end, because each fill and poll walks over all sockets.
+ * libslirp's sockets in our epoll loop. libslirp was made for poll(): before sleeping it is asked
+ * for everything that it waits for ("fill"), and afterwards it is told what is ready ("poll"). Here
+ * the kernel keeps what was asked for, and only what a fill changed is changed there. Events of a
+ * turn are collected and handed over together at its end, because each fill and poll walks over all
+ * sockets.
  *
- * A poll always follows a fill with nothing in between: libslirp reads without looking whether it has
- * room, and ends the process if it has none. For the same reason it never hears of an error or of a
- * hang-up as such, only that there is something to read or that it may write, and that only where it
- * asked; reading or writing then brings the error out. Urgent data arrives as ordinary data.
+ * A poll always follows a fill with nothing in between: libslirp reads without looking whether it
+ * has room, and ends the process if it has none. For the same reason it never hears of an error or
+ * of a hang-up as such, only that there is something to read or that it may write, and that only
+ * where it asked; reading or writing then brings the error out. Urgent data arrives as ordinary
+ * data.
  *
- * Time: libslirp counts half seconds for TCP, while something is going on. For connections that have
- * been quiet for longer than any of its retransmissions, and for UDP, it is enough to look rarely; with
- * no flow there is no timer.
+ * Time: libslirp counts half seconds for TCP, while something is going on. For connections that
+ * have been quiet for longer than any of its retransmissions, and for UDP, it is enough to look
+ * rarely; with no flow there is no timer.
  */
 #include "netd-engine-slirp.h"
 
@@ -40,8 +42,8 @@ arm (NetdFlow *flow, guint32 events)
   netd_watch_set_events (flow->watch, events);
 }
 
-/* While paused, what is readable stays so: it is taken out of the set when it first reports, and comes
- * back with the first fill after the pause. */
+/* While paused, what is readable stays so: it is taken out of the set when it first reports, and
+ * comes back with the first fill after the pause. */
 static void
 watch_cb (guint32 events, gpointer user_data)
 {
@@ -121,8 +123,9 @@ netd_instance_fill (NetdInstance *self)
   g_ptr_array_set_size (before, 0);
 }
 
-/* Reading stops when the guest's queue is nearly full, and goes on with the socket where it stopped: the
- * order in which libslirp goes through them never changes, and the last would never be read. */
+/* Reading stops when the guest's queue is nearly full, and goes on with the socket where it
+ * stopped: the order in which libslirp goes through them never changes, and the last would never be
+ * read. */
 static gboolean
 may_read (NetdInstance *self, NetdFlow *flow)
 {

@@ -4,9 +4,9 @@
  * libslirp carries each to a local socket, and here each is accepted and handed on. Every guest has
  * listeners of its own, so whose connection it is is never a question.
  *
- * libslirp connects with a call that blocks, and it blocks for good when the listener's queue is full.
- * What it connected is therefore taken out before it gets another packet; when that fails, because
- * descriptors ran out, packets to the service are dropped until it works.
+ * libslirp connects with a call that blocks, and it blocks for good when the listener's queue is
+ * full. What it connected is therefore taken out before it gets another packet; when that fails,
+ * because descriptors ran out, packets to the service are dropped until it works.
  */
 #include "netd-engine-slirp.h"
 

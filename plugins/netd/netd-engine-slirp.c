@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The NAT engine, on libslirp, which is used as a TCP end point and a NAT only: its DHCP, DNS, TFTP,
- * IPv6 and protocol helpers are off or out of reach. What a guest sends is sorted here by where it may
- * go, so an instance sees only what it is for; nothing that is for nobody gets into one.
+ * The NAT engine, on libslirp, which is used as a TCP end point and a NAT only: its DHCP, DNS,
+ * TFTP, IPv6 and protocol helpers are off or out of reach. What a guest sends is sorted here by
+ * where it may go, so an instance sees only what it is for; nothing that is for nobody gets into
+ * one.
  *
- * libslirp has weak spots that a guest or a peer could reach, and each is closed in front of it: urgent
- * pointers (it would read and count beyond its buffers), its reassembly and its queue of segments that
- * are out of order (both without bounds), SIGPIPE, descriptors that run out (which ends the process when
- * it makes a connection into the guest), warnings that a guest can cause without end.
+ * libslirp has weak spots that a guest or a peer could reach, and each is closed in front of it:
+ * urgent pointers (it would read and count beyond its buffers), its reassembly and its queue of
+ * segments that are out of order (both without bounds), SIGPIPE, descriptors that run out (which
+ * ends the process when it makes a connection into the guest), warnings that a guest can cause
+ * without end.
  *
- * netd-engine-instance.c sets libslirp up, -flow.c counts its sockets and keeps the limits, -poll.c joins
- * them to our loop, -services.c has the connections to netd's own services, -dial.c those into the guest.
+ * netd-engine-instance.c sets libslirp up, -flow.c counts its sockets and keeps the limits, -poll.c
+ * joins them to our loop, -services.c has the connections to netd's own services, -dial.c those
+ * into the guest.
  */
 #include "netd-engine-slirp.h"
 
@@ -46,7 +49,7 @@ refuse (NetdEngine *self, const NetdPacket *packet)
 {
   guint8 frame[NETD_ETHERNET_HEADER + IP_HEADER + TCP_HEADER];
   gsize length
-    = netd_packet_build_reset (frame, sizeof frame, packet, &self->config.plan->gateway_mac);
+      = netd_packet_build_reset (frame, sizeof frame, packet, &self->config.plan->gateway_mac);
 
   if (length > 0)
     self->config.send (frame, length, self->config.user_data);
@@ -65,7 +68,8 @@ without_urgent_pointer (NetdEngine *self, const NetdPacket *packet)
   memcpy (self->scratch, packet->frame, NETD_ETHERNET_HEADER + packet->ip_length);
   tcp = self->scratch + at;
   /* RFC 1624, equation 3: HC' = ~(~HC + ~m + m'). */
-  sum = (guint16) ~read_16 (tcp + 16) + (guint16) ~read_16 (tcp + 12) + (guint16) ~read_16 (tcp + 18);
+  sum = (guint16) ~read_16 (tcp + 16) + (guint16) ~read_16 (tcp + 12)
+        + (guint16) ~read_16 (tcp + 18);
   tcp[13] &= (guint8) ~TCP_URG;
   tcp[18] = tcp[19] = 0;
   sum += read_16 (tcp + 12);
@@ -288,7 +292,8 @@ netd_engine_get_flows (NetdEngine *self)
   return self->n_flows;
 }
 
-/* A guest can make libslirp warn with every packet. Errors of its own are worth a line now and then. */
+/* A guest can make libslirp warn with every packet. Errors of its own are worth a line now and
+ * then. */
 static void
 log_cb (const char *domain, GLogLevelFlags level, const char *message, gpointer user_data)
 {
@@ -322,7 +327,7 @@ netd_engine_new (const NetdEngineConfig *config)
   prepare_process ();
   self->config = *config;
   self->config.socket_directory
-    = g_strdup (config->socket_directory != NULL ? config->socket_directory : "/");
+      = g_strdup (config->socket_directory != NULL ? config->socket_directory : "/");
   self->flows_by_key = g_hash_table_new (g_int64_hash, g_int64_equal);
   self->flows_by_fd = g_hash_table_new (NULL, NULL);
   self->ready_timer = netd_timer_new (config->loop, netd_engine_ready_cb, self);

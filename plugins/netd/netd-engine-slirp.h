@@ -11,7 +11,7 @@
 /* A guest's engine is up to three instances of libslirp, each made when its first packet comes. */
 typedef enum
 {
-  NETD_INSTANCE_NAT,      /* to the outside, and connections into the guest; its host is the gateway */
+  NETD_INSTANCE_NAT,      /* to the outside and into the guest; its host is the gateway */
   NETD_INSTANCE_SERVICES, /* TCP to the gateway's DNS and to the metadata address, nothing else */
   NETD_INSTANCE_ALIAS,    /* to the host's loopback; its host is the alias */
   NETD_N_INSTANCES,
@@ -20,7 +20,8 @@ typedef enum
 typedef struct _NetdInstance NetdInstance;
 typedef struct _NetdFlow NetdFlow;
 
-/* One TCP connection, one UDP source port, or one ICMP echo request: what libslirp has a socket for. */
+/* One TCP connection, one UDP source port, or one ICMP echo request: what libslirp has a socket
+ * for. */
 struct _NetdFlow
 {
   NetdInstance *instance;
@@ -125,7 +126,8 @@ NetdFlow *netd_flow_find (NetdEngine *engine, guint64 key);
 gboolean netd_flow_has_room (NetdEngine *engine, guint8 protocol);
 NetdFlow *netd_flow_new (NetdInstance *instance, guint8 protocol, guint64 key, int fd);
 void netd_flow_set_key (NetdFlow *flow, guint64 key);
-/* Whether a segment may pass: libslirp keeps those that are out of order, each in a buffer of 64 KiB. */
+/* Whether a segment may pass: libslirp keeps those that are out of order, each in a buffer of 64
+ * KiB. */
 gboolean netd_flow_take_segment (NetdFlow *flow, guint32 sequence, gsize length);
 void netd_flow_acknowledge (NetdFlow *flow, guint32 acknowledged);
 /* libslirp's callbacks for a socket that it opened, and for one that it is about to close. */

@@ -5,9 +5,9 @@
 #include "netd-packet.h"
 #include "netd-plan.h"
 
-/* The NAT engine: one instance per guest. It sees only IPv4 frames of TCP, UDP and ICMP echo that the
- * gateway has already checked, and carries them through sockets of the host. It also ends the guest's
- * TCP connections to the network's own services, and makes connections to the guest. */
+/* The NAT engine: one instance per guest. It sees only IPv4 frames of TCP, UDP and ICMP echo that
+ * the gateway has already checked, and carries them through sockets of the host. It also ends the
+ * guest's TCP connections to the network's own services, and makes connections to the guest. */
 typedef struct _NetdEngine NetdEngine;
 
 typedef enum
@@ -26,8 +26,8 @@ typedef struct
   guint index;      /* unique among the network's ports: names its private sockets */
   guint flow_limit; /* flows, of whatever kind, at most */
   const char *socket_directory; /* for its private sockets; NULL: the root, which is its own */
-  /* A frame for the guest, of up to NETD_PACKET_MAX bytes: larger than the MTU when it is to be cut.
-   * Its source MAC is the gateway's. */
+  /* A frame for the guest, of up to NETD_PACKET_MAX bytes: larger than the MTU when it is to be
+   * cut. Its source MAC is the gateway's. */
   void (*send) (const guint8 *frame, gsize length, gpointer user_data);
   /* The guest opened a connection to a service: @fd, to be taken over, is its stream. */
   void (*serve) (NetdService service, int fd, gpointer user_data);
@@ -51,8 +51,8 @@ void netd_engine_free (NetdEngine *self);
 NetdEngineVerdict netd_engine_input (NetdEngine *self, const NetdPacket *packet);
 /* After the frames of a batch: what they caused is seen to. */
 void netd_engine_flush (NetdEngine *self);
-/* While paused nothing is taken from the host's sockets: the guest's queue is nearly full. May be called
- * from send(). */
+/* While paused nothing is taken from the host's sockets: the guest's queue is nearly full. May be
+ * called from send(). */
 void netd_engine_set_paused (NetdEngine *self, gboolean paused);
 guint netd_engine_get_flows (NetdEngine *self);
 /* Connects to a TCP port of the guest from the gateway's address. Answers when the guest has, or

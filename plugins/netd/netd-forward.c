@@ -223,8 +223,8 @@ discard_datagrams (int fd)
       return;
 }
 
-/* The table of peers goes with the VM's port and gets a descriptor of its own; the host's port stays
- * taken by ours. */
+/* The table of peers goes with the VM's port and gets a descriptor of its own; the host's port
+ * stays taken by ours. */
 static void
 attach_udp (Forward *forward, NetdGateway *gateway)
 {
@@ -310,8 +310,8 @@ set_bind_error (NetdForwards *self, const NetdForwardSpec *spec, int error_numbe
                  spec->host_address, holder->spec.id, holder->spec.vm_id);
   else if (error_number == EADDRINUSE)
     g_set_error (error, G_IO_ERROR, G_IO_ERROR_ADDRESS_IN_USE,
-                 "port %u of %s is in use by another program or network; choose another, or 0 for a "
-                 "free one",
+                 "port %u of %s is in use by another program or network; choose another, "
+                 "or 0 for a free one",
                  spec->host_port, spec->host_address);
   else if (error_number == EACCES && spec->host_port > 0
            && spec->host_port < FIRST_UNPRIVILEGED_PORT)

@@ -9,7 +9,7 @@ typedef struct _NetdForwards NetdForwards; /* all of a network's */
 #define NETD_FORWARDS_MAX 1024
 #define NETD_FORWARD_CONNECTIONS_MAX 512 /* of one forward; more wait in the kernel's queue */
 #define NETD_FORWARD_DIAL_MS 10000       /* for the guest to answer */
-#define NETD_FORWARD_PAUSE_MS 100        /* before accepting again when the process is out of something */
+#define NETD_FORWARD_PAUSE_MS 100        /* before accepting again when something ran out */
 
 typedef struct
 {
@@ -23,13 +23,13 @@ typedef struct
 
 NetdForwards *netd_forwards_new (NetdNetwork *network);
 void netd_forwards_free (NetdForwards *self);
-/* Returns the host's port, 0 on error. The same id again returns what is there. A port that is taken
- * is %G_IO_ERROR_ADDRESS_IN_USE, one below 1024 says what would allow it. */
+/* Returns the host's port, 0 on error. The same id again returns what is there. A port that is
+ * taken is %G_IO_ERROR_ADDRESS_IN_USE, one below 1024 says what would allow it. */
 guint16 netd_forwards_add (NetdForwards *self, const NetdForwardSpec *spec, GError **error);
 gboolean netd_forwards_remove (NetdForwards *self, const char *id);
 void netd_forwards_remove_vm (NetdForwards *self, const char *vm_id);
-/* To be called when a VM was plugged in: its UDP forwards come into effect. While it is not there its
- * forwards hold their ports and lead nowhere. */
+/* To be called when a VM was plugged in: its UDP forwards come into effect. While it is not there
+ * its forwards hold their ports and lead nowhere. */
 void netd_forwards_port_attached (NetdForwards *self, NetdPort *port);
 
 /* @spec: with the host's port as it is; valid during the call */

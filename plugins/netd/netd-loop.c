@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The event loop of netd. GLib's main context hands every descriptor to poll() in each turn; with
- * hundreds of flows that is the largest part of a frame's cost. Here the kernel keeps the list, and a
- * turn costs what happened in it.
+ * hundreds of flows that is the largest part of a frame's cost. Here the kernel keeps the list, and
+ * a turn costs what happened in it.
  *
- * Watches and timers that are freed while the events of a turn are delivered stay as tombstones until
- * the turn is over, so that a callback may free anything, itself included.
+ * Watches and timers that are freed while the events of a turn are delivered stay as tombstones
+ * until the turn is over, so that a callback may free anything, itself included.
  */
 #include "netd-loop.h"
 
@@ -194,8 +194,8 @@ netd_watch_new (NetdLoop *loop, int fd, guint32 events, NetdWatchFunc func, gpoi
   return self;
 }
 
-/* Taken out altogether when nothing is wanted: epoll reports hang-ups and errors even of an empty set,
- * which would turn the loop for as long as they last. */
+/* Taken out altogether when nothing is wanted: epoll reports hang-ups and errors even of an empty
+ * set, which would turn the loop for as long as they last. */
 void
 netd_watch_set_events (NetdWatch *self, guint32 events)
 {

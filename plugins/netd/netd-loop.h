@@ -24,8 +24,8 @@ void netd_loop_turn (NetdLoop *self, int timeout_ms);
 /* Milliseconds of CLOCK_MONOTONIC, read once per turn. */
 gint64 netd_loop_now (NetdLoop *self);
 
-/* Does not take over @fd; free the watch before closing it. @events 0 watches nothing, not even errors. A watch may be freed in any
- * callback: a freed one is never called again. */
+/* Does not take over @fd; free the watch before closing it. @events 0 watches nothing, not even
+ * errors. A watch may be freed in any callback: a freed one is never called again. */
 NetdWatch *netd_watch_new (NetdLoop *loop, int fd, guint32 events, NetdWatchFunc func,
                            gpointer user_data);
 void netd_watch_set_events (NetdWatch *self, guint32 events);

@@ -2,9 +2,9 @@
 /*
  * vmm-netd DIRECTORY: carries the packets of the network whose netd.json is in DIRECTORY.
  *
- * Everything that needs the file system is done here, by one process of one thread: the lock that keeps a
- * second one out, the control socket, the page of counters. Then it becomes two, the warden and the
- * sandboxed switch.
+ * Everything that needs the file system is done here, by one process of one thread: the lock that
+ * keeps a second one out, the control socket, the page of counters. Then it becomes two, the warden
+ * and the sandboxed switch.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -103,8 +103,8 @@ set_up_descriptors (GError **error)
   struct rlimit limit;
   int null = open ("/dev/null", O_RDWR | O_CLOEXEC);
 
-  if (null < 0 || dup2 (null, STDIN_FILENO) < 0 || dup2 (null, STDOUT_FILENO) < 0 ||
-      (fcntl (STDERR_FILENO, F_GETFD) < 0 && dup2 (null, STDERR_FILENO) < 0))
+  if (null < 0 || dup2 (null, STDIN_FILENO) < 0 || dup2 (null, STDOUT_FILENO) < 0
+      || (fcntl (STDERR_FILENO, F_GETFD) < 0 && dup2 (null, STDERR_FILENO) < 0))
     return fail (error, "open", "/dev/null");
   if (close_range (STDERR_FILENO + 1, ~0U, 0) < 0)
     return fail (error, "close", "inherited descriptors");
@@ -150,8 +150,8 @@ alarm_cb (int signal_number)
 {
 }
 
-/* Held by both halves for as long as they are. One that was killed leaves a sandboxed half that is about
- * to end but still holds ports of the host, so it is waited for, a little. */
+/* Held by both halves for as long as they are. One that was killed leaves a sandboxed half that is
+ * about to end but still holds ports of the host, so it is waited for, a little. */
 static gboolean
 take_lock (Process *self, GError **error)
 {
@@ -203,8 +203,7 @@ clear_path (const char *path, GError **error)
   if (fd < 0)
     return fail (error, "make a socket for", path);
   g_strlcpy (address.sun_path, path, sizeof address.sun_path);
-  is_served
-    = connect (fd, (struct sockaddr *) &address, sizeof address) == 0 || errno == EAGAIN;
+  is_served = connect (fd, (struct sockaddr *) &address, sizeof address) == 0 || errno == EAGAIN;
   close (fd);
   if (is_served)
     {
@@ -232,8 +231,8 @@ listen_for_control (Process *self, GError **error)
   if (self->listener < 0)
     return fail (error, "make a socket for", path);
   /* Nobody can connect before listen(). */
-  if (bind (self->listener, (struct sockaddr *) &address, sizeof address) < 0 ||
-      chmod (path, 0600) < 0 || listen (self->listener, CONTROL_BACKLOG) < 0)
+  if (bind (self->listener, (struct sockaddr *) &address, sizeof address) < 0
+      || chmod (path, 0600) < 0 || listen (self->listener, CONTROL_BACKLOG) < 0)
     return fail (error, "listen on", path);
   return TRUE;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The way of a guest's connections to 169.254.169.254 to the daemon. The daemon has one socket per VM,
- * so who asks is settled by the port that the connection came in at, and by nothing in it.
+ * The way of a guest's connections to 169.254.169.254 to the daemon. The daemon has one socket per
+ * VM, so who asks is settled by the port that the connection came in at, and by nothing in it.
  *
- * While the daemon is away the connection is held, unread, so that a restart of the daemon is a pause
- * for the guest and not an error. A guest that ends its direction may be done asking, or gone: it
- * cannot be told which, so its connection is held for a moment only.
+ * While the daemon is away the connection is held, unread, so that a restart of the daemon is a
+ * pause for the guest and not an error. A guest that ends its direction may be done asking, or
+ * gone: it cannot be told which, so its connection is held for a moment only.
  */
 #include "netd-metadata.h"
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The sandboxed side's end of the channel to the warden. The sandbox can open nothing, so it names what
- * it wants, a VM and a kind of socket, and gets a connected descriptor when somebody listens there.
+ * The sandboxed side's end of the channel to the warden. The sandbox can open nothing, so it names
+ * what it wants, a VM and a kind of socket, and gets a connected descriptor when somebody listens
+ * there.
  *
- * An opening is a token that both sides know. Cancelling it here is enough: what the warden sends for a
- * token that is not wanted any more is closed.
+ * An opening is a token that both sides know. Cancelling it here is enough: what the warden sends
+ * for a token that is not wanted any more is closed.
  */
 #include "netd-opener.h"
 
@@ -112,9 +113,10 @@ received_descriptor (struct msghdr *header)
 {
   int fd = -1;
 
-  for (struct cmsghdr *part = CMSG_FIRSTHDR (header); part != NULL; part = CMSG_NXTHDR (header, part))
-    if (part->cmsg_level == SOL_SOCKET && part->cmsg_type == SCM_RIGHTS &&
-        part->cmsg_len == CMSG_LEN (sizeof fd))
+  for (struct cmsghdr *part = CMSG_FIRSTHDR (header); part != NULL;
+       part = CMSG_NXTHDR (header, part))
+    if (part->cmsg_level == SOL_SOCKET && part->cmsg_type == SCM_RIGHTS
+        && part->cmsg_len == CMSG_LEN (sizeof fd))
       memcpy (&fd, CMSG_DATA (part), sizeof fd);
   return fd;
 }
@@ -224,8 +226,8 @@ netd_opener_open (NetdOpener *self, NetdOpenKind kind, const char *vm_id, NetdOp
 
   do
     self->last_token++;
-  while (self->last_token == 0 ||
-         g_hash_table_contains (self->openings, GUINT_TO_POINTER (self->last_token)));
+  while (self->last_token == 0
+         || g_hash_table_contains (self->openings, GUINT_TO_POINTER (self->last_token)));
   opening->opener = self;
   opening->token = self->last_token;
   opening->func = func;

@@ -3,8 +3,8 @@
 
 #include "netd-loop.h"
 
-/* The sandboxed side's end of the channel to its warden, which alone may open things: sockets of VMs
- * by path, and the host's resolver configuration. */
+/* The sandboxed side's end of the channel to its warden, which alone may open things: sockets of
+ * VMs by path, and the host's resolver configuration. */
 typedef struct _NetdOpener NetdOpener;
 typedef struct _NetdOpening NetdOpening;
 
@@ -50,8 +50,8 @@ typedef struct
 NetdOpener *netd_opener_new (NetdLoop *loop, int channel, NetdResolverFunc resolver_func,
                              gpointer user_data);
 void netd_opener_free (NetdOpener *self);
-/* Connects as soon as somebody listens there, however long that takes; never fails, so cancel what is
- * no longer wanted. */
+/* Connects as soon as somebody listens there, however long that takes; never fails, so cancel what
+ * is no longer wanted. */
 NetdOpening *netd_opener_open (NetdOpener *self, NetdOpenKind kind, const char *vm_id,
                                NetdOpenFunc func, gpointer user_data);
 void netd_opening_cancel (NetdOpening *self);

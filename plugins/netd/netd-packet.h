@@ -94,8 +94,9 @@ typedef struct
 gsize netd_packet_build_udp (guint8 *frame, gsize size, const NetdUdpAddress *address,
                              const void *payload, gsize length);
 /* Without @target_mac: to everyone, for a request. */
-gsize netd_packet_build_arp (guint8 *frame, gsize size, guint16 operation, const NetdMac *sender_mac,
-                             guint32 sender_ip, const NetdMac *target_mac, guint32 target_ip);
+gsize netd_packet_build_arp (guint8 *frame, gsize size, guint16 operation,
+                             const NetdMac *sender_mac, guint32 sender_ip,
+                             const NetdMac *target_mac, guint32 target_ip);
 /* The RST that refuses @packet (TCP, not itself a RST), RFC 9293 3.10.7.1; 0 when none is due. */
 gsize netd_packet_build_reset (guint8 *frame, gsize size, const NetdPacket *packet,
                                const NetdMac *gateway_mac);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Watches paths by inotify. The kernel watches folders, not names: a watch of ours sits in the folder of
- * its path or, while that is missing, in the nearest one above that exists, and moves down as soon as it
- * can. A file that exists is watched itself, too: what is mounted over a name changes without a word to
- * the folder.
+ * Watches paths by inotify. The kernel watches folders, not names: a watch of ours sits in the
+ * folder of its path or, while that is missing, in the nearest one above that exists, and moves
+ * down as soon as it can. A file that exists is watched itself, too: what is mounted over a name
+ * changes without a word to the folder.
  *
- * The kernel gives one number for one folder however often it is added, so that several of our watches
- * may share a number; the last one takes it away.
+ * The kernel gives one number for one folder however often it is added, so that several of our
+ * watches may share a number; the last one takes it away.
  */
 #include "netd-path-watch.h"
 
@@ -159,8 +159,8 @@ concerns (NetdPathWatch *self, const struct inotify_event *event)
     return TRUE;
   if (event->wd != self->folder)
     return FALSE;
-  return (event->mask & GONE_EVENTS) != 0 ||
-         (event->len > 0 && g_str_equal (event->name, self->awaited));
+  return (event->mask & GONE_EVENTS) != 0
+         || (event->len > 0 && g_str_equal (event->name, self->awaited));
 }
 
 static void

@@ -2,14 +2,15 @@
 /*
  * One VM's plug: the stream to its QEMU, what is queued for it, and what it may cost.
  *
- * Frames are read many at a time into a buffer that all ports of the network share; only a frame that
- * is not complete yet is kept by the port. What goes to the guest gathers in the ring and leaves with
- * one call at the end of the turn. Nothing waits for a peer: a stream that takes no more keeps its
- * queue, and when that is full frames are dropped there and nowhere else.
+ * Frames are read many at a time into a buffer that all ports of the network share; only a frame
+ * that is not complete yet is kept by the port. What goes to the guest gathers in the ring and
+ * leaves with one call at the end of the turn. Nothing waits for a peer: a stream that takes no
+ * more keeps its queue, and when that is full frames are dropped there and nowhere else.
  *
  * A guest cannot keep netd from the others. The amount read in one turn adapts, so that it is never
- * many hundreds of frames; and frames that come to nothing are paid for from an allowance that refills
- * with time: who has spent it is not read until it has refilled, and fills only its own socket.
+ * many hundreds of frames; and frames that come to nothing are paid for from an allowance that
+ * refills with time: who has spent it is not read until it has refilled, and fills only its own
+ * socket.
  */
 #include "netd-port.h"
 
@@ -31,14 +32,14 @@
 #define RING_SIZE_JUMBO (1024 * 1024)
 #define JUMBO_MTU 9000
 
-/* Of the queue's size, in sixteenths. Other guests stop below the point from which on the engine may
- * run again, so that they cannot keep it from running. */
+/* Of the queue's size, in sixteenths. Other guests stop below the point from which on the engine
+ * may run again, so that they cannot keep it from running. */
 #define GUEST_LIMIT 8
 #define RESUME_BELOW 9
 #define PAUSE_ABOVE 10
 
-/* So much is written out before the turn ends: a stream that takes it shall not lose a frame because
- * much came at once. */
+/* So much is written out before the turn ends: a stream that takes it shall not lose a frame
+ * because much came at once. */
 #define WRITE_ABOVE (64 * 1024)
 
 /* Bytes of one read. It shrinks when there were many frames in them, since those are the work. */
@@ -351,7 +352,7 @@ netd_port_send (NetdPort *self, const guint8 *frame, gsize length, NetdOrigin or
   if (capture != NULL && origin == NETD_ORIGIN_GATEWAY)
     netd_capture_frame (capture, frame, length);
   netd_network_mark_dirty (self->network, self);
-  /* A broken stream is seen to at the end of the turn: a frame may be on its way through much else. */
+  /* A broken stream is seen to at the end of the turn: much else may be at work on this frame. */
   if (netd_ring_get_used (&self->ring) > WRITE_ABOVE && !self->is_blocked)
     write_queue (self);
   fits = (origin == NETD_ORIGIN_GATEWAY

@@ -33,8 +33,8 @@ struct _NetdGateway *netd_port_get_gateway (NetdPort *self);
 void netd_port_dial (NetdPort *self);
 /* Uses this stream: what dialling leads to, and for tests. Takes @fd over. */
 void netd_port_set_stream (NetdPort *self, int fd);
-/* Queues a frame, cut to the MTU when it is larger; written out at the end of the turn. FALSE when it
- * was dropped. */
+/* Queues a frame, cut to the MTU when it is larger; written out at the end of the turn. FALSE when
+ * it was dropped. */
 gboolean netd_port_send (NetdPort *self, const guint8 *frame, gsize length, NetdOrigin origin);
 void netd_port_flush (NetdPort *self);
 /* Counts for the port and the network; waste is charged. */

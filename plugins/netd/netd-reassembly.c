@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Reassembly of IPv4 packets (RFC 791) in front of the NAT engine, which has one without bounds. What
- * comes out is an ordinary frame that is then looked at like any other: what its ports are is known
- * only now.
+ * Reassembly of IPv4 packets (RFC 791) in front of the NAT engine, which has one without bounds.
+ * What comes out is an ordinary frame that is then looked at like any other: what its ports are is
+ * known only now.
  *
- * Bounded by count, size and time. A packet is a buffer of the largest size and a bit for each block of
- * eight bytes; a fragment that covers what is already there is either a copy or an attack.
+ * Bounded by count, size and time. A packet is a buffer of the largest size and a bit for each
+ * block of eight bytes; a fragment that covers what is already there is either a copy or an attack.
  */
 #include "netd-reassembly.h"
 
@@ -177,7 +177,8 @@ add_fragment (Slot *slot, const NetdPacket *fragment)
     return FALSE;
   if (offset == 0)
     memcpy (slot->frame, fragment->frame, NETD_ETHERNET_HEADER + IP_HEADER);
-  memcpy (slot->frame + NETD_ETHERNET_HEADER + IP_HEADER + offset, fragment->ip + IP_HEADER, length);
+  memcpy (slot->frame + NETD_ETHERNET_HEADER + IP_HEADER + offset, fragment->ip + IP_HEADER,
+          length);
   return TRUE;
 }
 

@@ -4,8 +4,9 @@
 #include "netd-loop.h"
 #include "netd-packet.h"
 
-/* Puts the fragments of IPv4 packets together, for one guest: few at a time, for a short time. Packets
- * with overlapping fragments are dropped (as RFC 5722 does for IPv6): no honest sender makes them. */
+/* Puts the fragments of IPv4 packets together, for one guest: few at a time, for a short time.
+ * Packets with overlapping fragments are dropped (as RFC 5722 does for IPv6): no honest sender
+ * makes them. */
 typedef struct _NetdReassembly NetdReassembly;
 
 #define NETD_REASSEMBLY_MAX 4 /* packets at a time; the oldest makes room */

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Carries bytes between two stream sockets. What is read from one side is written to the other at once;
- * only what that one does not take is kept, and while something is kept nothing more is read. So an idle
- * or a well fed relay owns no buffer, and a side that does not read slows the other one down.
+ * Carries bytes between two stream sockets. What is read from one side is written to the other at
+ * once; only what that one does not take is kept, and while something is kept nothing more is read.
+ * So an idle or a well fed relay owns no buffer, and a side that does not read slows the other one
+ * down.
  *
- * Hang-ups are reported by epoll whether asked for or not, and for as long as they last. A side of which
- * nothing is wanted for now is therefore watched edge-triggered: its death is seen once, and no turn is
- * spent on it after that.
+ * Hang-ups are reported by epoll whether asked for or not, and for as long as they last. A side of
+ * which nothing is wanted for now is therefore watched edge-triggered: its death is seen once, and
+ * no turn is spent on it after that.
  */
 #include "netd-relay.h"
 

@@ -3,8 +3,8 @@
 
 #include "netd-loop.h"
 
-/* Carries bytes between two stream sockets, both ways, with half-close: the end of one direction ends
- * that direction only. Bounded buffers; a side that does not read slows the other down. */
+/* Carries bytes between two stream sockets, both ways, with half-close: the end of one direction
+ * ends that direction only. Bounded buffers; a side that does not read slows the other down. */
 typedef struct _NetdRelay NetdRelay;
 typedef void (*NetdRelayFunc) (NetdRelay *relay, gpointer user_data);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The name servers of the host, out of the text of its resolv.conf(5). The file is read by the warden;
- * this half gets the text and has no file system, and takes nothing from it but literal addresses.
+ * The name servers of the host, out of the text of its resolv.conf(5). The file is read by the
+ * warden; this half gets the text and has no file system, and takes nothing from it but literal
+ * addresses.
  *
  * The few helpers for addresses of the host's side of things are here too: name servers, and where
  * forwards listen.

@@ -20,8 +20,8 @@ typedef struct
   guint n_servers;
 } NetdResolvers;
 
-/* Reads "nameserver" lines, IPv4 and IPv6 (with a numeric scope; one with an interface's name is passed
- * over, see below); none at all means 127.0.0.1, as resolv.conf(5) says. */
+/* Reads "nameserver" lines, IPv4 and IPv6 (with a numeric scope; one with an interface's name is
+ * passed over, see below); none at all means 127.0.0.1, as resolv.conf(5) says. */
 void netd_resolvers_parse (NetdResolvers *self, const char *text);
 /* @text with the names of interfaces in scopes, "fe80::1%eth0", made numbers. Finding them takes
  * SIOCGIFINDEX on a socket, so it is for the side that reads the file, not for the sandbox. */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The queue in front of a port's stream. Frames are copied in behind each other, each with its length
- * before it, so that all that gathered in a turn leaves in one call.
+ * The queue in front of a port's stream. Frames are copied in behind each other, each with its
+ * length before it, so that all that gathered in a turn leaves in one call.
  *
- * The memory is mapped with the first frame and given back with the connection; pages that were never
- * reached cost nothing. Whenever the queue runs empty it begins at the front again, so that a port
- * with little traffic lives on its first pages.
+ * The memory is mapped with the first frame and given back with the connection; pages that were
+ * never reached cost nothing. Whenever the queue runs empty it begins at the front again, so that a
+ * port with little traffic lives on its first pages.
  */
 #include "netd-ring.h"
 

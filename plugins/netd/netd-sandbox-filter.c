@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The system call filters: lists of what the two halves of netd do, with everything else refused. What
- * nobody does by mistake, such as starting a program, ends the process at once.
+ * The system call filters: lists of what the two halves of netd do, with everything else refused.
+ * What nobody does by mistake, such as starting a program, ends the process at once.
  *
- * Calls are known by name, so that one list serves every architecture; names that an architecture or the
- * library does not have are passed over. Calls of a foreign architecture end the process.
+ * Calls are known by name, so that one list serves every architecture; names that an architecture
+ * or the library does not have are passed over. Calls of a foreign architecture end the process.
  */
 #include "netd-sandbox.h"
 
@@ -167,7 +167,7 @@ add (Filter *filter, guint32 action, const char *name, guint n_conditions,
   if (number < 0 || filter->result < 0)
     return;
   filter->result
-    = seccomp_rule_add_array (filter->context, action, number, n_conditions, conditions);
+      = seccomp_rule_add_array (filter->context, action, number, n_conditions, conditions);
 }
 
 static void
@@ -194,10 +194,10 @@ allow_socket (Filter *filter, const char *name, int family, int kind)
   add (filter, SCMP_ACT_ALLOW, name, G_N_ELEMENTS (conditions), conditions);
 }
 
-/* The family of an address is out of a filter's sight, its length is not. Names of abstract sockets,
- * which share the host's network namespace and are in no folder, are as long as they are; paths always
- * come as a whole sockaddr_un. So hardly one abstract socket can be named, even by kernels whose
- * Landlock does not know them. */
+/* The family of an address is out of a filter's sight, its length is not. Names of abstract
+ * sockets, which share the host's network namespace and are in no folder, are as long as they are;
+ * paths always come as a whole sockaddr_un. So hardly one abstract socket can be named, even by
+ * kernels whose Landlock does not know them. */
 static void
 allow_connect (Filter *filter, socklen_t length)
 {
@@ -217,7 +217,7 @@ static void
 allow_common (Filter *filter)
 {
   static const int fcntl_commands[]
-    = { F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD, F_DUPFD_CLOEXEC };
+      = { F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD, F_DUPFD_CLOEXEC };
 
   add_all (filter, SCMP_ACT_ALLOW, common_calls);
   add_all (filter, SCMP_ACT_KILL_PROCESS, deadly_calls);
@@ -285,7 +285,8 @@ filter_system_calls (void (*allow) (Filter *filter), GError **error)
       return netd_sandbox_fail (error, "make a system call filter");
     }
   filter.result = seccomp_attr_set (filter.context, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
-  /* A binary tree: a dozen comparisons a call instead of a hundred. Libraries before 2.5 have a list. */
+  /* A binary tree: a dozen comparisons a call instead of a hundred. Libraries before 2.5 have a
+   * list. */
   seccomp_attr_set (filter.context, SCMP_FLTATR_CTL_OPTIMIZE, 2);
   allow_common (&filter);
   allow (&filter);

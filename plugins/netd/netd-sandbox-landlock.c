@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Landlock: what the two halves of netd may do with files, whatever their account may. It is a second
- * wall behind the system call filter and the private root, and in the warden, which does open files, the
- * one that keeps it to its few folders.
+ * Landlock: what the two halves of netd may do with files, whatever their account may. It is a
+ * second wall behind the system call filter and the private root, and in the warden, which does
+ * open files, the one that keeps it to its few folders.
  *
- * Kernels differ in what they know. All that the running one knows is denied, and then the little that
- * is needed is allowed. Without Landlock the other walls have to do.
+ * Kernels differ in what they know. All that the running one knows is denied, and then the little
+ * that is needed is allowed. Without Landlock the other walls have to do.
  */
 #include "netd-sandbox-private.h"
 
@@ -47,7 +47,7 @@ static int
 get_version (void)
 {
   int version
-    = (int) syscall (SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+      = (int) syscall (SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
 
   if (version <= 0)
     g_message ("this kernel has no Landlock (%s): the sandbox has one wall less",
@@ -84,8 +84,8 @@ allow_below (int rules, const char *directory, guint64 rights, GError **error)
   long result;
 
   if (rule.parent_fd < 0)
-    return errno == ENOENT || errno == EACCES || errno == ENOTDIR ||
-           netd_sandbox_fail (error, directory);
+    return errno == ENOENT || errno == EACCES || errno == ENOTDIR
+           || netd_sandbox_fail (error, directory);
   result = syscall (SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &rule, 0);
   close (rule.parent_fd);
   return result == 0 || netd_sandbox_fail (error, "add a Landlock rule");

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * How the half of netd that faces guests is locked in. Who breaks it by way of a frame should find
- * himself in a process that owns nothing but the sockets it has: no file to open, no program to start,
- * no other process to see, no privilege to use.
+ * himself in a process that owns nothing but the sockets it has: no file to open, no program to
+ * start, no other process to see, no privilege to use.
  *
- * The network namespace is the host's, because the network address translation is made of the host's
- * sockets; netd-plan says where packets of guests may go. Everything else is new and empty. Each layer
- * (namespaces, root, capabilities, limits, Landlock, system calls) would hold if another failed.
+ * The network namespace is the host's, because the network address translation is made of the
+ * host's sockets; netd-plan says where packets of guests may go. Everything else is new and empty.
+ * Each layer (namespaces, root, capabilities, limits, Landlock, system calls) would hold if another
+ * failed.
  */
 #include "netd-sandbox.h"
 
@@ -51,8 +52,8 @@ netd_sandbox_fail (GError **error, const char *what)
 
 /* --- Namespaces --- */
 
-/* Not fork(): only the raw call takes the flags that make the namespaces in one step. The process has
- * one thread, so there is nothing of the C library's to repair in the child. */
+/* Not fork(): only the raw call takes the flags that make the namespaces in one step. The process
+ * has one thread, so there is nothing of the C library's to repair in the child. */
 static pid_t
 clone_process (unsigned long flags)
 {
@@ -77,7 +78,7 @@ write_file (const char *path, const char *text)
   return written;
 }
 
-/* The account keeps its number, and there is no other: files and sockets look the same from inside. */
+/* The account keeps its number, and there is no other: files and sockets look as they did. */
 static gboolean
 map_account (uid_t uid, gid_t gid)
 {
@@ -106,8 +107,8 @@ netd_sandbox_get_warden (void)
   return warden == 0 ? getpid () : warden;
 }
 
-/* A warden that ends before the child has said that it wants to end with it is noticed all the same:
- * the channel between them is closed. */
+/* A warden that ends before the child has said that it wants to end with it is noticed all the
+ * same: the channel between them is closed. */
 pid_t
 netd_sandbox_fork (GError **error)
 {
@@ -147,17 +148,17 @@ netd_sandbox_fork (GError **error)
 
 /* --- The private root --- */
 
-/* No mount of ours may reach the mounts that the host shares. In a chroot the root is no mount of its own,
- * and only what will be mounted on can be separated. */
+/* No mount of ours may reach the mounts that the host shares. In a chroot the root is no mount of
+ * its own, and only what will be mounted on can be separated. */
 static gboolean
 separate_mounts (void)
 {
-  return mount (NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 ||
-         (errno == EINVAL && mount (NULL, "/proc", NULL, MS_PRIVATE, NULL) == 0);
+  return mount (NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0
+         || (errno == EINVAL && mount (NULL, "/proc", NULL, MS_PRIVATE, NULL) == 0);
 }
 
-/* Where the root cannot be exchanged, because it is a chroot's or the first of all, it is left in place,
- * out of reach of who holds no descriptor of it and may not chroot(). */
+/* Where the root cannot be exchanged, because it is a chroot's or the first of all, it is left in
+ * place, out of reach of who holds no descriptor of it and may not chroot(). */
 static gboolean
 take_root (void)
 {
@@ -174,8 +175,8 @@ make_private_root (GError **error)
     return netd_sandbox_fail (error,
                               "separate the file system (is mounting in user namespaces forbidden, "
                               "as by the sysctl kernel.apparmor_restrict_unprivileged_userns?)");
-  if (mount ("netd", "/proc", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, ROOT_OPTIONS) < 0 ||
-      chdir ("/proc") < 0)
+  if (mount ("netd", "/proc", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, ROOT_OPTIONS) < 0
+      || chdir ("/proc") < 0)
     return netd_sandbox_fail (error, "mount a private root");
   if (!take_root () || chdir ("/") < 0)
     return netd_sandbox_fail (error, "leave the file system");
@@ -226,9 +227,9 @@ limit_resources (GError **error)
 
   if (getrlimit (RLIMIT_NOFILE, &descriptors) < 0)
     return netd_sandbox_fail (error, "read a limit");
-  if (!limit (RLIMIT_NOFILE, descriptors.rlim_cur, error) || !limit (RLIMIT_CORE, 0, error) ||
-      !limit (RLIMIT_NPROC, 0, error) || !limit (RLIMIT_MEMLOCK, 0, error) ||
-      !limit (RLIMIT_MSGQUEUE, 0, error))
+  if (!limit (RLIMIT_NOFILE, descriptors.rlim_cur, error) || !limit (RLIMIT_CORE, 0, error)
+      || !limit (RLIMIT_NPROC, 0, error) || !limit (RLIMIT_MEMLOCK, 0, error)
+      || !limit (RLIMIT_MSGQUEUE, 0, error))
     return FALSE;
 #ifndef NETD_WITH_SANITIZER
   if (!limit (RLIMIT_AS, MEMORY_BASE + (guint64) NETD_FLOWS_PER_NETWORK * MEMORY_PER_FLOW, error))
@@ -248,13 +249,13 @@ netd_sandbox_enter (GError **error)
   setsid ();
   if (sethostname (hostname, sizeof hostname - 1) < 0)
     return netd_sandbox_fail (error, "name the sandbox");
-  return make_private_root (error) && limit_resources (error) && drop_capabilities (TRUE, error) &&
-         netd_landlock_confine_switch (error) && netd_sandbox_filter_system_calls (error);
+  return make_private_root (error) && limit_resources (error) && drop_capabilities (TRUE, error)
+         && netd_landlock_confine_switch (error) && netd_sandbox_filter_system_calls (error);
 }
 
 gboolean
 netd_sandbox_confine_warden (const char *const *directories, GError **error)
 {
-  return limit (RLIMIT_CORE, 0, error) && drop_capabilities (FALSE, error) &&
-         netd_landlock_confine_warden (directories, error) && netd_filter_confine_warden (error);
+  return limit (RLIMIT_CORE, 0, error) && drop_capabilities (FALSE, error)
+         && netd_landlock_confine_warden (directories, error) && netd_filter_confine_warden (error);
 }

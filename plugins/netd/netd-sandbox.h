@@ -7,8 +7,8 @@
 
 /* What the two halves of netd give up. Each is one way. */
 
-/* For the clone: new user (unless root may do without), mount, IPC, UTS and PID namespaces. Returns as
- * fork() does. */
+/* For the clone: new user (unless root may do without), mount, IPC, UTS and PID namespaces. Returns
+ * as fork() does. */
 pid_t netd_sandbox_fork (GError **error);
 /* The process that forked, by the id that the outside knows it by; this process when none has. */
 pid_t netd_sandbox_get_warden (void);

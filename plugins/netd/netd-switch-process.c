@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The sandboxed half of netd: the loop and all that carries frames, put together from netd.json. From then
- * on the control socket changes what is there, and netd.json is the daemon's affair.
+ * The sandboxed half of netd: the loop and all that carries frames, put together from netd.json.
+ * From then on the control socket changes what is there, and netd.json is the daemon's affair.
  *
  * It runs until the warden is gone or wants it to be, both of which close the channel.
  */
@@ -18,8 +18,8 @@ resolvers_cb (const char *text, gpointer user_data)
   netd_network_set_resolvers (user_data, text);
 }
 
-/* One VM that cannot be plugged in, or one port of the host that is taken by now, is no reason to leave
- * the others without network. */
+/* One VM that cannot be plugged in, or one port of the host that is taken by now, is no reason to
+ * leave the others without network. */
 static void
 attach_ports (NetdNetwork *network, NetdConfig *config)
 {

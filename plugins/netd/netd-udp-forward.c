@@ -4,9 +4,9 @@
  * guest sends to that port goes back to the peer, from the address that the peer had written to.
  *
  * Peers are kept in the order of their last datagram. The oldest one makes room when there are too
- * many, and one timer, armed only while there are peers, forgets those that have been silent. Ports of
- * the gateway are given out in turn, so that an answer that comes late finds nobody rather than somebody
- * else.
+ * many, and one timer, armed only while there are peers, forgets those that have been silent. Ports
+ * of the gateway are given out in turn, so that an answer that comes late finds nobody rather than
+ * somebody else.
  */
 #include "netd-udp-forward.h"
 
@@ -186,7 +186,7 @@ find_or_add_peer (NetdUdpForward *forward, const NetdSocketAddress *address)
   return peer;
 }
 
-/* The interface matters for addresses that mean something only there; otherwise routing may choose. */
+/* The interface matters for addresses that mean something only there; else routing may choose. */
 static void
 note_local_address (Peer *peer, struct msghdr *message)
 {

@@ -5,8 +5,8 @@
 #include "netd-packet.h"
 #include "netd-plan.h"
 
-/* UDP forwards of one port. Each peer of the host gets a source port of the gateway's of its own, so
- * that answers find their way back; forgotten after 90 s of silence. */
+/* UDP forwards of one port. Each peer of the host gets a source port of the gateway's of its own,
+ * so that answers find their way back; forgotten after 90 s of silence. */
 typedef struct _NetdUdpForwards NetdUdpForwards;
 typedef struct _NetdUdpForward NetdUdpForward;
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Follows resolv.conf. On most hosts it is a symbolic link into a service's folder; the link changes when
- * another service takes over, its target is replaced or written anew with each change of network. So
- * every step of the chain is watched, and on any event the chain is walked again and the text read.
+ * Follows resolv.conf. On most hosts it is a symbolic link into a service's folder; the link
+ * changes when another service takes over, its target is replaced or written anew with each change
+ * of network. So every step of the chain is watched, and on any event the chain is walked again and
+ * the text read.
  */
 #include "netd-warden-resolver.h"
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Connects to sockets of VMs on behalf of the sandboxed half, which can only name a VM and a kind. Which
- * path that is says netd.json, and it is asked again before each attempt, so that a VM that has left the
- * network cannot be reached any more.
+ * Connects to sockets of VMs on behalf of the sandboxed half, which can only name a VM and a kind.
+ * Which path that is says netd.json, and it is asked again before each attempt, so that a VM that
+ * has left the network cannot be reached any more.
  *
- * Nobody may be listening yet: then the path is watched. A socket appears in its folder a moment before
- * its owner listens, hence a few attempts in short order after each change. The folders of VMs can be
- * written by what runs VMs, so neither the folder nor the socket may be a symbolic link, and what was
- * looked at is what is connected to.
+ * Nobody may be listening yet: then the path is watched. A socket appears in its folder a moment
+ * before its owner listens, hence a few attempts in short order after each change. The folders of
+ * VMs can be written by what runs VMs, so neither the folder nor the socket may be a symbolic link,
+ * and what was looked at is what is connected to.
  */
 #include "netd-warden-sockets.h"
 
@@ -96,8 +96,8 @@ complain (NetdWardenSockets *self, const char *format, ...)
 static gboolean
 is_same_file (const struct stat *a, const struct stat *b)
 {
-  return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
-         a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+  return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size
+         && a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
 /* What cannot be read leaves what was known. */
@@ -232,8 +232,8 @@ delay_until_retry (Target *target, int code)
 {
   gint64 delay = FIRST_RETRY_MS << MIN (target->tries, REFUSED_TRIES);
 
-  if (code == EAGAIN || code == EINTR || code == EMFILE || code == ENFILE || code == ENOMEM ||
-      code == ENOBUFS)
+  if (code == EAGAIN || code == EINTR || code == EMFILE || code == ENFILE || code == ENOMEM
+      || code == ENOBUFS)
     return MIN (delay, BUSY_RETRY_MAX_MS);
   if (code == ECONNREFUSED && target->tries < REFUSED_TRIES)
     return delay;
@@ -395,8 +395,7 @@ add_target (NetdWardenSockets *self, char *key, NetdOpenKind kind, const char *v
 void
 netd_warden_sockets_open (NetdWardenSockets *self, guint32 token, guint32 kind, const char *vm_id)
 {
-  guint most
-    = kind == NETD_OPEN_PORT ? NETD_WARDEN_PORT_OPENINGS : NETD_WARDEN_METADATA_OPENINGS;
+  guint most = kind == NETD_OPEN_PORT ? NETD_WARDEN_PORT_OPENINGS : NETD_WARDEN_METADATA_OPENINGS;
   g_autofree char *key = NULL;
   Target *target;
 
@@ -410,8 +409,8 @@ netd_warden_sockets_open (NetdWardenSockets *self, guint32 token, guint32 kind, 
     }
   key = g_strdup_printf ("%s %s", kind == NETD_OPEN_PORT ? "port" : "metadata", vm_id);
   target = g_hash_table_lookup (self->targets, key);
-  if (g_hash_table_size (self->tokens) >= NETD_WARDEN_OPENINGS_MAX ||
-      (target != NULL && target->tokens.length >= most))
+  if (g_hash_table_size (self->tokens) >= NETD_WARDEN_OPENINGS_MAX
+      || (target != NULL && target->tokens.length >= most))
     {
       complain (self, "not opened: too many at a time: %s", key);
       return;

@@ -4,8 +4,8 @@
 #include "netd-opener.h"
 #include "netd-path-watch.h"
 
-/* The warden's side of openings: which socket a VM and a kind stand for, and connecting to it as soon
- * as somebody listens there. */
+/* The warden's side of openings: which socket a VM and a kind stand for, and connecting to it as
+ * soon as somebody listens there. */
 typedef struct _NetdWardenSockets NetdWardenSockets;
 
 #define NETD_WARDEN_OPENINGS_MAX 4096   /* at a time */

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The outer half of netd: the process that the launcher knows. It answers the sandboxed half, tells it
- * the host's name servers, and sees that both end together: told to end, it closes the channel, which the
- * other half takes as its own end; and however this process ends, the kernel ends the other.
+ * The outer half of netd: the process that the launcher knows. It answers the sandboxed half, tells
+ * it the host's name servers, and sees that both end together: told to end, it closes the channel,
+ * which the other half takes as its own end; and however this process ends, the kernel ends the
+ * other.
  *
  * What comes over the channel is from a process that guests may have taken over. It is two kinds of
- * message of a fixed size, answered within limits. Nothing else of the other half's reaches this one.
+ * message of a fixed size, answered within limits. Nothing else of the other half's reaches this
+ * one.
  */
 #include "netd-warden.h"
 
@@ -235,7 +237,7 @@ resolvers_cb (const char *text, gpointer user_data)
   self->unsent_resolvers = g_new0 (NetdResolverMessage, 1);
   self->unsent_resolvers->type = NETD_MESSAGE_RESOLVERS;
   self->unsent_resolvers->length
-    = (guint32) g_strlcpy (self->unsent_resolvers->text, text, NETD_RESOLVER_MAX);
+      = (guint32) g_strlcpy (self->unsent_resolvers->text, text, NETD_RESOLVER_MAX);
   send_unsent (self);
 }
 
@@ -252,8 +254,8 @@ handle_message (Warden *self, const NetdOpenMessage *message)
 {
   if (message->type == NETD_MESSAGE_CANCEL)
     netd_warden_sockets_cancel (self->sockets, message->token);
-  else if (message->type == NETD_MESSAGE_OPEN &&
-           memchr (message->vm, '\0', sizeof message->vm) != NULL)
+  else if (message->type == NETD_MESSAGE_OPEN
+           && memchr (message->vm, '\0', sizeof message->vm) != NULL)
     netd_warden_sockets_open (self->sockets, message->token, message->kind, message->vm);
 }
 
@@ -269,7 +271,7 @@ channel_cb (guint32 events, gpointer user_data)
   for (guint i = 0; i < MESSAGES_PER_TURN && self->channel >= 0; i++)
     {
       NetdOpenMessage message;
-      /* Truncated or not, what has another size is no message. Descriptors with it are not taken. */
+      /* Truncated or not, what has another size is no message. Descriptors are not taken. */
       gssize n = recv (self->channel, &message, sizeof message, MSG_DONTWAIT | MSG_TRUNC);
 
       if (n == (gssize) sizeof message)
@@ -297,7 +299,8 @@ open_signals (void)
   return signalfd (-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
-/* What the resolver's file leads to may move to the folder of another service, all of them below /run. */
+/* What the resolver's file leads to may move to the folder of another service, all of them below
+ * /run. */
 static gboolean
 confine (const char *directory, const char *resolv_conf, GError **error)
 {
@@ -317,10 +320,9 @@ run (Warden *self, const char *directory, const char *resolv_conf)
   self->crowded_timer = netd_timer_new (self->loop, crowded_cb, self);
   self->signals_watch = netd_watch_new (self->loop, self->signals, EPOLLIN, signals_cb, self);
   self->channel_watch = netd_watch_new (self->loop, self->channel, EPOLLIN, channel_cb, self);
-  self->sockets
-    = netd_warden_sockets_new (self->loop, self->watcher, directory, opened_cb, self);
+  self->sockets = netd_warden_sockets_new (self->loop, self->watcher, directory, opened_cb, self);
   self->resolver
-    = netd_warden_resolver_new (self->loop, self->watcher, resolv_conf, resolvers_cb, self);
+      = netd_warden_resolver_new (self->loop, self->watcher, resolv_conf, resolvers_cb, self);
 
   /* Before the loop, as its signal may have come before it was asked for. */
   raise (SIGCHLD);

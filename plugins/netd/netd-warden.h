@@ -3,8 +3,9 @@
 
 #include "netd-opener.h"
 
-/* The half of netd that stays outside of the sandbox: it sees no frame and parses nothing of a guest's.
- * It opens what the other half asks for by name, when netd.json says that the network has it. */
+/* The half of netd that stays outside of the sandbox: it sees no frame and parses nothing of a
+ * guest's. It opens what the other half asks for by name, when netd.json says that the network has
+ * it. */
 
 /* For tests and containers: another file than /etc/resolv.conf. */
 #define NETD_RESOLV_CONF_VARIABLE "VMM_NETD_RESOLV_CONF"

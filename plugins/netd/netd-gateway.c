@@ -293,6 +293,7 @@ make_engine (NetdGateway *self)
     .ip = netd_port_get_ip (self->port),
     .index = netd_port_get_index (self->port),
     .flow_limit = NETD_FLOWS_PER_PORT,
+    .socket_directory = netd_network_get_socket_directory (self->network),
     .send = send_cb,
     .serve = serve_cb,
     .user_data = self,

@@ -31,6 +31,7 @@ struct _NetdNetwork
   const NetdPlan *plan;
   NetdCounters *counters;
   NetdOpener *opener;
+  char *socket_directory;
   NetdCapture *capture;
   NetdResolvers resolvers;
   NetdPortFunc port_func;
@@ -441,6 +442,7 @@ netd_network_free (NetdNetwork *self)
   g_ptr_array_unref (self->spare);
   netd_timer_free (self->timer);
   g_clear_pointer (&self->capture, netd_capture_free);
+  g_free (self->socket_directory);
   g_free (self->buffer);
   g_free (self);
 }
@@ -449,6 +451,13 @@ void
 netd_network_set_opener (NetdNetwork *self, NetdOpener *opener)
 {
   self->opener = opener;
+}
+
+void
+netd_network_set_socket_directory (NetdNetwork *self, const char *directory)
+{
+  g_free (self->socket_directory);
+  self->socket_directory = g_strdup (directory);
 }
 
 void
@@ -493,6 +502,12 @@ NetdOpener *
 netd_network_get_opener (NetdNetwork *self)
 {
   return self->opener;
+}
+
+const char *
+netd_network_get_socket_directory (NetdNetwork *self)
+{
+  return self->socket_directory;
 }
 
 NetdCapture *

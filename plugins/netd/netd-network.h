@@ -15,6 +15,9 @@ void netd_network_free (NetdNetwork *self);
 /* Before ports are attached. Without one (tests) they are not dialled and have no metadata service.
  * Not owned. */
 void netd_network_set_opener (NetdNetwork *self, NetdOpener *opener);
+/* Where ports keep their private sockets: the root, which is netd's own, unless set before ports are
+ * attached. */
+void netd_network_set_socket_directory (NetdNetwork *self, const char *directory);
 void netd_network_set_port_func (NetdNetwork *self, NetdPortFunc func, gpointer user_data); /* up, down */
 void netd_network_set_resolvers (NetdNetwork *self, const char *resolv_conf);
 
@@ -39,6 +42,7 @@ NetdLoop *netd_network_get_loop (NetdNetwork *self);
 const NetdPlan *netd_network_get_plan (NetdNetwork *self);
 NetdCounters *netd_network_get_counters (NetdNetwork *self);
 NetdOpener *netd_network_get_opener (NetdNetwork *self);
+const char *netd_network_get_socket_directory (NetdNetwork *self); /* or NULL */
 NetdCapture *netd_network_get_capture (NetdNetwork *self);
 const NetdResolvers *netd_network_get_resolvers (NetdNetwork *self);
 

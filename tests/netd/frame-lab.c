@@ -256,6 +256,9 @@ frame_lab_new (guint mtu)
   lab->network = netd_network_new (lab->loop, &lab->plan, &lab->counters);
   lab->opener = netd_opener_new (lab->loop, fds[0], NULL, NULL);
   lab->warden = fds[1];
+  lab->directory = g_dir_make_tmp ("vmm-lab-XXXXXX", NULL);
+  g_assert_nonnull (lab->directory);
+  netd_network_set_socket_directory (lab->network, lab->directory);
   netd_network_set_opener (lab->network, lab->opener);
   netd_network_set_resolvers (lab->network, "nameserver 198.51.100.1\n");
   for (guint i = 0; i < LAB_GUESTS; i++)
@@ -277,6 +280,9 @@ frame_lab_free (FrameLab *lab)
       g_byte_array_unref (lab->guests[i].inbox);
       g_free (lab->guests[i].vm_id);
     }
+  /* Nothing is left in it. */
+  g_assert_cmpint (rmdir (lab->directory), ==, 0);
+  g_free (lab->directory);
   netd_plan_clear (&lab->plan);
   g_free (lab);
 }

@@ -43,6 +43,7 @@ struct _FrameLab
   NetdNetwork *network;
   NetdOpener *opener;
   int warden;
+  char *directory; /* of netd's private sockets */
   KitPeer gateway;
   LabGuest guests[LAB_GUESTS];
   LabFrameFunc frame_func;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* For tests of what netd does with sockets of the host: pairs of connected sockets, a clock that can be
- * put forward, and turning the loop until something is so. Included by one file per program. */
+/* For tests of what netd does with sockets of the host: pairs of connected sockets, a clock that
+ * can be put forward, and turning the loop until something is so. One file per program includes
+ * it. */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -158,7 +159,8 @@ kit_say (int fd, const char *text)
   g_assert_cmpint (send (fd, text, strlen (text), MSG_NOSIGNAL), ==, (gssize) strlen (text));
 }
 
-/* Bytes to read: at least one, or the end (0), or an error (-errno); -EAGAIN when there is none yet. */
+/* Bytes to read: at least one, or the end (0), or an error (-errno); -EAGAIN when there is none
+ * yet. */
 static inline gssize
 kit_peek (int fd)
 {

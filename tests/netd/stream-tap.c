@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Joins a TAP device of the current network namespace to a stream socket that carries frames the way
- * QEMU's "-netdev stream" does (4-byte big-endian length, frame): the kernel's own TCP/IP in a
+/* Joins a TAP device of the current network namespace to a stream socket that carries frames the
+ * way QEMU's "-netdev stream" does (4-byte big-endian length, frame): the kernel's own TCP/IP in a
  * namespace then stands in for a guest, without emulating a processor.
  *
  * As a server it behaves as QEMU does: one peer at a time, and the next one when that is gone. As a
- * client it ends with its peer. One thread for each direction; what the device has ready is sent with
- * one call, because the tests also measure. Prints "ready" once the device and the socket are there. */
+ * client it ends with its peer. One thread for each direction; what the device has ready is sent
+ * with one call, because the tests also measure. Prints "ready" once the device and the socket are
+ * there. */
 
 #include <arpa/inet.h>
 #include <errno.h>

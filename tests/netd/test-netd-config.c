@@ -27,8 +27,9 @@
   "{\"id\":\"f-2\",\"vm\":\"gone\",\"port\":53,\"protocol\":\"udp\","                              \
   "\"host_address\":\"::1\",\"host_port\":0}"
 #define WHOLE                                                                                      \
-  "{\"version\":1,\"network\":" NETWORK ",\"handle\":{\"unit\":\"u\",\"pid\":1},\"ports\":[" PORT_A \
-  "," PORT_B "],\"forwards\":[" FORWARD_A "," FORWARD_B "],\"from-the-future\":{}}"
+  "{\"version\":1,\"network\":" NETWORK                                                            \
+  ",\"handle\":{\"unit\":\"u\",\"pid\":1},\"ports\":[" PORT_A "," PORT_B                           \
+  "],\"forwards\":[" FORWARD_A "," FORWARD_B "],\"from-the-future\":{}}"
 
 static NetdConfig *
 parse (const char *text)
@@ -122,9 +123,9 @@ static void
 test_small_network (void)
 {
   g_autoptr (NetdConfig) config
-    = parse ("{\"version\":1,\"network\":{\"name\":\"s\",\"cidr\":\"10.9.9.11/29\","
-             "\"gateway\":\"10.9.9.10\",\"gateway_mac\":\"02:00:00:00:00:01\",\"mtu\":1500,"
-             "\"enable_imds\":false,\"enable_host_alias\":true},\"ports\":[],\"forwards\":[]}");
+      = parse ("{\"version\":1,\"network\":{\"name\":\"s\",\"cidr\":\"10.9.9.11/29\","
+               "\"gateway\":\"10.9.9.10\",\"gateway_mac\":\"02:00:00:00:00:01\",\"mtu\":1500,"
+               "\"enable_imds\":false,\"enable_host_alias\":true},\"ports\":[],\"forwards\":[]}");
 
   g_assert_cmphex (config->plan.network, ==, NETD_IP (10, 9, 9, 8));
   g_assert_cmphex (config->plan.host_alias, ==, NETD_IP (10, 9, 9, 14));

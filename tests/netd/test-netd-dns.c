@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* DNS on the gateway, with name servers of the test's own on the loopback: honest ones, silent ones,
- * ones that lie, ones that are not there. */
+/* DNS on the gateway, with name servers of the test's own on the loopback: honest ones, silent
+ * ones, ones that lie, ones that are not there. */
 
 #include "service-kit.h"
 

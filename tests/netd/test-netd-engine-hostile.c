@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The NAT engine against guests that want too much, or break it: limits, and what libslirp would not
- * survive. */
+/* The NAT engine against guests that want too much, or break it: limits, and what libslirp would
+ * not survive. */
 
 #include "engine-kit.h"
 
@@ -222,8 +222,8 @@ test_urgent (void)
   guest_free (guest);
 }
 
-/* Its buffers are emptied by such a SYN, and it warns of it with every segment: that must not reach the
- * log, where G_DEBUG would end this test. */
+/* Its buffers are emptied by such a SYN, and it warns of it with every segment: that must not reach
+ * the log, where G_DEBUG would end this test. */
 static void
 test_syn_again (void)
 {

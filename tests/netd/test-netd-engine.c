@@ -184,8 +184,8 @@ waits_to_write (Guest *guest)
   return asked->len > 0 && (((NetdFlow *) asked->pdata[0])->asked & SLIRP_POLL_OUT) != 0;
 }
 
-/* The peer's data fills the buffer for a guest that does not take it, the guest's the other way round,
- * and then the peer resets: nothing can be read into a full buffer. */
+/* The peer's data fills the buffer for a guest that does not take it, the guest's the other way
+ * round, and then the peer resets: nothing can be read into a full buffer. */
 static void
 test_tcp_reset_when_full (void)
 {
@@ -344,7 +344,7 @@ test_icmp (void)
   guest_free (guest);
 }
 
-/* In a namespace that is new nobody may ping: then nothing is sent in its place, and nothing said. */
+/* In a namespace that is new nobody may ping: then nothing is sent instead, and nothing said. */
 static void
 test_icmp_not_allowed (void)
 {

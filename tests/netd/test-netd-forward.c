@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Ports of the host that lead to guests: listening, connecting, ending, and what is said when a port
- * cannot be had. The network around it is a fake one, whose guests answer when the test says so. */
+/* Ports of the host that lead to guests: listening, connecting, ending, and what is said when a
+ * port cannot be had. The network around it is a fake one, whose guests answer when the test says
+ * so. */
 
 #include "service-kit.h"
 
@@ -125,7 +126,8 @@ frame_for_guest (const guint8 *frame, gsize length, gpointer user_data)
 
   g_assert_cmpint (netd_packet_parse (&packet, frame, length), ==, NETD_PACKET_IPV4);
   memset (fixture->datagram, 0, sizeof fixture->datagram);
-  memcpy (fixture->datagram, packet.payload, MIN (packet.payload_length, sizeof fixture->datagram - 1));
+  memcpy (fixture->datagram, packet.payload,
+          MIN (packet.payload_length, sizeof fixture->datagram - 1));
   fixture->datagram_source = packet.source_port;
   fixture->datagram_destination = packet.destination_port;
   fixture->n_datagrams++;
@@ -549,7 +551,8 @@ test_privileged (Fixture *fixture, gconstpointer data)
   guint64 first = 0;
 
   if (!g_file_get_contents ("/proc/sys/net/ipv4/ip_unprivileged_port_start", &text, NULL, NULL)
-      || !g_ascii_string_to_unsigned (g_strstrip (text), 10, 0, 65536, &first, NULL) || first < 1024)
+      || !g_ascii_string_to_unsigned (g_strstrip (text), 10, 0, 65536, &first, NULL)
+      || first < 1024)
     {
       g_test_skip ("all ports are for everybody here");
       return;
@@ -557,7 +560,8 @@ test_privileged (Fixture *fixture, gconstpointer data)
   if (geteuid () == 0)
     g_assert_cmpint (seteuid (65534), ==, 0);
   spec.host_port = 80;
-  expect_error (fixture, &spec, G_IO_ERROR_PERMISSION_DENIED, "net.ipv4.ip_unprivileged_port_start");
+  expect_error (fixture, &spec, G_IO_ERROR_PERMISSION_DENIED,
+                "net.ipv4.ip_unprivileged_port_start");
   expect_error (fixture, &spec, G_IO_ERROR_PERMISSION_DENIED, "socket from systemd");
   if (getuid () == 0)
     g_assert_cmpint (seteuid (0), ==, 0);

@@ -62,7 +62,7 @@ test_watch (Fixture *fixture, gconstpointer data)
   char byte;
 
   fixture->watches[0]
-    = netd_watch_new (fixture->loop, fixture->ends[0][0], EPOLLIN, count_first_cb, fixture);
+      = netd_watch_new (fixture->loop, fixture->ends[0][0], EPOLLIN, count_first_cb, fixture);
   netd_loop_turn (fixture->loop, 0);
   g_assert_cmpuint (fixture->calls[0], ==, 0);
   poke (fixture, 0);
@@ -84,7 +84,7 @@ static void
 test_hang_up (Fixture *fixture, gconstpointer data)
 {
   fixture->watches[0]
-    = netd_watch_new (fixture->loop, fixture->ends[0][0], 0, count_first_cb, fixture);
+      = netd_watch_new (fixture->loop, fixture->ends[0][0], 0, count_first_cb, fixture);
   close (fixture->ends[0][1]);
   fixture->ends[0][1] = -1;
   netd_loop_turn (fixture->loop, 0);
@@ -115,7 +115,7 @@ test_free_in_callback (Fixture *fixture, gconstpointer data)
   for (guint i = 0; i < 2; i++)
     {
       fixture->watches[i]
-        = netd_watch_new (fixture->loop, fixture->ends[i][0], EPOLLIN, free_both_cb, fixture);
+          = netd_watch_new (fixture->loop, fixture->ends[i][0], EPOLLIN, free_both_cb, fixture);
       poke (fixture, i);
     }
   netd_loop_turn (fixture->loop, -1);
@@ -132,14 +132,14 @@ renew_cb (guint32 events, gpointer user_data)
   fixture->calls[1]++;
   netd_watch_free (fixture->watches[0]);
   fixture->watches[0]
-    = netd_watch_new (fixture->loop, fixture->ends[0][0], EPOLLIN, count_first_cb, fixture);
+      = netd_watch_new (fixture->loop, fixture->ends[0][0], EPOLLIN, count_first_cb, fixture);
 }
 
 static void
 test_new_in_callback (Fixture *fixture, gconstpointer data)
 {
   fixture->watches[0]
-    = netd_watch_new (fixture->loop, fixture->ends[0][0], EPOLLIN, renew_cb, fixture);
+      = netd_watch_new (fixture->loop, fixture->ends[0][0], EPOLLIN, renew_cb, fixture);
   poke (fixture, 0);
   netd_loop_turn (fixture->loop, -1);
   g_assert_cmpuint (fixture->calls[0], ==, 0);
@@ -165,7 +165,7 @@ test_interest_taken_back (Fixture *fixture, gconstpointer data)
   for (guint i = 0; i < 2; i++)
     {
       fixture->watches[i]
-        = netd_watch_new (fixture->loop, fixture->ends[i][0], EPOLLIN, want_other_cb, fixture);
+          = netd_watch_new (fixture->loop, fixture->ends[i][0], EPOLLIN, want_other_cb, fixture);
       poke (fixture, i);
     }
   netd_loop_turn (fixture->loop, -1);
@@ -274,7 +274,7 @@ test_turn_func (Fixture *fixture, gconstpointer data)
 {
   netd_loop_set_turn_func (fixture->loop, turn_cb, fixture);
   fixture->watches[0]
-    = netd_watch_new (fixture->loop, fixture->ends[0][0], EPOLLIN, count_first_cb, fixture);
+      = netd_watch_new (fixture->loop, fixture->ends[0][0], EPOLLIN, count_first_cb, fixture);
   netd_loop_turn (fixture->loop, 0);
   g_assert_cmpuint (fixture->turns, ==, 1);
   g_assert_nonnull (fixture->watches[0]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A guest's connections to the metadata address: carried to the VM's own socket, held while nobody is
- * there, forgotten in time. The test is the warden at the other end of the opener's channel. */
+/* A guest's connections to the metadata address: carried to the VM's own socket, held while nobody
+ * is there, forgotten in time. The test is the warden at the other end of the opener's channel. */
 
 #include "service-kit.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A network: who is on it, where each kind of frame goes, and what the gateway makes of what is sent
- * to it. Guests 0, 1 and 2 are the test's.
+ * A network: who is on it, where each kind of frame goes, and what the gateway makes of what is
+ * sent to it. Guests 0, 1 and 2 are the test's.
  */
 #include <fcntl.h>
 #include <string.h>
@@ -470,7 +470,8 @@ test_unsupported (Fixture *fixture, gconstpointer data)
   g_assert_cmpuint (count_of (fixture, NETD_COUNT_UNSUPPORTED), ==, n + 1);
 }
 
-/* Where it is enabled the host alias is the gateway's affair too, for whole packets of what is carried. */
+/* Where it is enabled the host alias is the gateway's affair too, for whole packets of what is
+ * carried. */
 static void
 test_host_alias (Fixture *fixture, gconstpointer data)
 {

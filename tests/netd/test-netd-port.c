@@ -236,7 +236,8 @@ test_batches (Fixture *fixture, gconstpointer data)
   g_assert_cmpuint (frame_lab_count (lab, 1, NETD_COUNT_QUEUE_FULL), ==, 0);
 }
 
-/* The frame before a length that cannot be right counts; the stream ends; the others notice nothing. */
+/* The frame before a length that cannot be right counts; the stream ends; the others notice
+ * nothing. */
 static void
 test_bad_lengths (Fixture *fixture, gconstpointer data)
 {
@@ -422,8 +423,8 @@ ask_outside_while_stuck (FrameLab *lab, LabHost *host)
   g_assert_cmpuint (lab_host_get_datagrams (host), ==, datagrams + 600);
 }
 
-/* The gateway waits with what comes from outside while the queue is nearly full: more comes back than
- * queue and stream hold, and nothing is lost. Then it goes on, and can wait again. */
+/* The gateway waits with what comes from outside while the queue is nearly full: more comes back
+ * than queue and stream hold, and nothing is lost. Then it goes on, and can wait again. */
 static void
 test_gateway_waits (Fixture *fixture, gconstpointer data)
 {
@@ -562,7 +563,7 @@ watch_turn (FrameLab *lab, gpointer data)
   turns->frames = frames;
 }
 
-/* How much is read in a turn follows what was in it: much of large frames, not many of small ones. */
+/* How much is read in a turn follows what was in it: much of large frames, few of small ones. */
 static void
 test_quantum (Fixture *fixture, gconstpointer data)
 {
@@ -604,8 +605,8 @@ make_waste (FrameLab *lab, Waste waste, KitFrame *frame)
     make_frame (lab, 0, 1, 1, 500, frame);
 }
 
-/* However much there is to read: rubbish is taken at a rate only, and what one port wastes costs the
- * others nothing. */
+/* However much there is to read: rubbish is taken at a rate only, and what one port wastes costs
+ * the others nothing. */
 static void
 test_waste_is_rationed (Fixture *fixture, gconstpointer data)
 {

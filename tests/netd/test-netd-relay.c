@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Bytes between two sockets: all of them, in order, each direction with an end of its own, and no work
- * at all when nothing moves. */
+/* Bytes between two sockets: all of them, in order, each direction with an end of its own, and no
+ * work at all when nothing moves. */
 
 #include "service-kit.h"
 
@@ -39,7 +39,8 @@ done_cb (NetdRelay *relay, gpointer user_data)
 static void
 set_up (Fixture *fixture, gconstpointer data)
 {
-  void (*make_pair) (int pair[2]) = GPOINTER_TO_INT (data) == WITH_TCP ? kit_tcp_pair : kit_unix_pair;
+  void (*make_pair) (int pair[2])
+      = GPOINTER_TO_INT (data) == WITH_TCP ? kit_tcp_pair : kit_unix_pair;
   int a[2];
   int b[2];
 
@@ -317,7 +318,8 @@ test_slow_reader (Fixture *fixture, gconstpointer data)
   kit_expect_end (fixture->loop, fixture->b, 0);
 }
 
-/* It hangs up behind what it said while that is stuck: no turn is spent on it, nothing of it is lost. */
+/* It hangs up behind what it said while that is stuck: no turn is spent on it, nothing of it is
+ * lost. */
 static void
 test_hang_up_behind_slow_reader (Fixture *fixture, gconstpointer data)
 {

@@ -22,7 +22,8 @@ to_text (const NetdResolvers *resolvers)
       if (server->any.sa_family == AF_INET)
         {
           g_assert_cmpuint (netd_socket_address_length (server), ==, sizeof server->v4);
-          g_string_append (text, inet_ntop (AF_INET, &server->v4.sin_addr, address, sizeof address));
+          g_string_append (text,
+                           inet_ntop (AF_INET, &server->v4.sin_addr, address, sizeof address));
           continue;
         }
       g_assert_cmpint (server->any.sa_family, ==, AF_INET6);
@@ -47,7 +48,8 @@ test_parse (void)
     { "# comment\n; comment\nsearch example.org\noptions edns0 trust-ad\n"
       "nameserver 127.0.0.53\n",
       "127.0.0.53" },
-    { "nameserver\t 192.0.2.1  \r\n nameserver 192.0.2.2 # with a comment\n", "192.0.2.1 192.0.2.2" },
+    { "nameserver\t 192.0.2.1  \r\n nameserver 192.0.2.2 # with a comment\n",
+      "192.0.2.1 192.0.2.2" },
     { "nameserver 2001:db8::53\nnameserver 192.0.2.1\n", "2001:db8::53 192.0.2.1" },
     { "nameserver fe80::1%3\n", "fe80::1%3" },
     /* What is no literal address is passed over and takes nobody's place. */
@@ -100,8 +102,9 @@ test_number_scopes (void)
   g_autofree char *expected = NULL;
   g_autofree char *numbered = NULL;
   g_autofree char *untouched = NULL;
-  static const char plain[] = "search x%lo\nnameserver 192.0.2.1\nnameserver fe80::1%7\n"
-                              "nameserver fe80::1%no-such-interface-here\nnameserver fe80::1%nosuch\n";
+  static const char plain[]
+      = "search x%lo\nnameserver 192.0.2.1\nnameserver fe80::1%7\n"
+        "nameserver fe80::1%no-such-interface-here\nnameserver fe80::1%nosuch\n";
 
   g_assert_cmpuint (loopback, >, 0);
   numbered = netd_resolvers_number_scopes ("search a\nnameserver fe80::1%lo # x\nnameserver ::2\n");

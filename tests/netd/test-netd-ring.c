@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The queue of a port: whole frames or none, in order, around its end, and no memory for nothing. */
+/* The queue of a port: whole frames or none, in order, around its end, no memory for nothing. */
 
 #include "netd-ring.h"
 
@@ -72,8 +72,8 @@ test_full (void)
   netd_ring_clear (&ring);
 }
 
-/* The end of the memory falls on every byte of a frame and of its length; what is taken out in pieces
- * of any size is what went in. */
+/* The end of the memory falls on every byte of a frame and of its length; what is taken out in
+ * pieces of any size is what went in. */
 static void
 test_around_the_end (void)
 {

@@ -286,7 +286,7 @@ static int
 executable_memory (void)
 {
   void *memory
-    = mmap (NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      = mmap (NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
   return memory == MAP_FAILED ? errno : 0;
 }
@@ -467,7 +467,7 @@ static int
 look_around (void)
 {
   static const char *const paths[]
-    = { "/proc", "/proc/self/status", "/etc", "/dev", "/tmp", "/sys", "/usr", "/home", "/.." };
+      = { "/proc", "/proc/self/status", "/etc", "/dev", "/tmp", "/sys", "/usr", "/home", "/.." };
   struct stat root;
   struct stat status;
 
@@ -482,8 +482,8 @@ look_around (void)
   for (guint i = 0; i + 1 < G_N_ELEMENTS (paths); i++)
     if (stat (paths[i], &status) == 0 || errno != ENOENT)
       return EEXIST;
-  if (stat ("/..", &status) < 0 || status.st_ino != root.st_ino || stat (".", &status) < 0 ||
-      status.st_ino != root.st_ino)
+  if (stat ("/..", &status) < 0 || status.st_ino != root.st_ino || stat (".", &status) < 0
+      || status.st_ino != root.st_ino)
     return EXDEV;
   return 0;
 }
@@ -517,7 +517,8 @@ reach_tester (void)
     return fail_at ("socket");
   if (connect (fd, (struct sockaddr *) &outside.tcp, sizeof outside.tcp) < 0)
     return fail_at ("connect");
-  if (send (fd, "x", 1, MSG_NOSIGNAL) != 1 || shutdown (fd, SHUT_WR) < 0 || read (fd, &byte, 1) != 0)
+  if (send (fd, "x", 1, MSG_NOSIGNAL) != 1 || shutdown (fd, SHUT_WR) < 0
+      || read (fd, &byte, 1) != 0)
     return fail_at ("send");
   return close (fd) < 0 ? errno : 0;
 }
@@ -526,17 +527,17 @@ static int
 serve_udp (void)
 {
   struct sockaddr_in address
-    = { .sin_family = AF_INET, .sin_addr.s_addr = htonl (INADDR_LOOPBACK) };
+      = { .sin_family = AF_INET, .sin_addr.s_addr = htonl (INADDR_LOOPBACK) };
   socklen_t length = sizeof address;
   int a = socket (AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
   int b = socket (AF_INET, SOCK_DGRAM, 0);
   char text[4];
 
-  if (bind (a, (struct sockaddr *) &address, sizeof address) < 0 ||
-      getsockname (a, (struct sockaddr *) &address, &length) < 0)
+  if (bind (a, (struct sockaddr *) &address, sizeof address) < 0
+      || getsockname (a, (struct sockaddr *) &address, &length) < 0)
     return fail_at ("bind");
-  if (sendto (b, "udp", 3, 0, (struct sockaddr *) &address, sizeof address) != 3 ||
-      recvfrom (a, text, sizeof text, 0, NULL, NULL) != 3)
+  if (sendto (b, "udp", 3, 0, (struct sockaddr *) &address, sizeof address) != 3
+      || recvfrom (a, text, sizeof text, 0, NULL, NULL) != 3)
     return fail_at ("datagram");
   return socket (AF_INET6, SOCK_DGRAM, 0) < 0 && errno == EPERM ? EPERM : 0;
 }
@@ -556,8 +557,8 @@ serve_unix (void)
     return fail_at ("listen");
   if (connect (client, (struct sockaddr *) &address, sizeof address) < 0)
     return fail_at ("connect");
-  if (epoll_ctl (loop, EPOLL_CTL_ADD, listener, &event) < 0 ||
-      epoll_wait (loop, &event, 1, DEADLINE_MS) != 1)
+  if (epoll_ctl (loop, EPOLL_CTL_ADD, listener, &event) < 0
+      || epoll_wait (loop, &event, 1, DEADLINE_MS) != 1)
     return fail_at ("epoll");
   server = accept4 (listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (server < 0 || write (client, "x", 1) != 1 || fcntl (server, F_SETFL, 0) < 0)
@@ -597,7 +598,7 @@ static void
 test_works (void)
 {
   struct sockaddr_in address
-    = { .sin_family = AF_INET, .sin_addr.s_addr = htonl (INADDR_LOOPBACK) };
+      = { .sin_family = AF_INET, .sin_addr.s_addr = htonl (INADDR_LOOPBACK) };
   socklen_t length = sizeof address;
   int listener = socket (AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   char text[5] = "";
@@ -694,7 +695,7 @@ check_status (pid_t pid)
   static const char *const sets[] = { "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb" };
   g_autofree char *status = read_proc (pid, "status");
   g_autofree char *uid
-    = g_strdup_printf ("%u\t%u\t%u\t%u", getuid (), geteuid (), geteuid (), geteuid ());
+      = g_strdup_printf ("%u\t%u\t%u\t%u", getuid (), geteuid (), geteuid (), geteuid ());
   g_autofree char *pids = g_strdup_printf ("%d\t1", (int) pid);
 
   g_assert_nonnull (status);

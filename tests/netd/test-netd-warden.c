@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The channel between the two halves. The test is the sandboxed half; the warden is the real one, in a
- * process of its own, over a folder of the test's. */
+/* The channel between the two halves. The test is the sandboxed half; the warden is the real one,
+ * in a process of its own, over a folder of the test's. */
 #include "netd-warden.h"
 
 #include <errno.h>
@@ -270,8 +270,7 @@ start (Fixture *fixture)
   close (log[1]);
   close (fixture->channel[0]);
   fixture->loop = netd_loop_new ();
-  fixture->opener
-    = netd_opener_new (fixture->loop, fixture->channel[1], resolvers_cb, fixture);
+  fixture->opener = netd_opener_new (fixture->loop, fixture->channel[1], resolvers_cb, fixture);
 }
 
 static void

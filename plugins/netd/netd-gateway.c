@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The gateway, as one guest has it to itself. Here it is decided what becomes of a packet for the
- * gateway's MAC: one of the network's own services answers it, the NAT engine carries it, or it ends.
- * What a guest uses up here is its own share; no other guest has anything to do with it.
+ * gateway's MAC: one of the network's own services answers it, the NAT engine carries it, or it
+ * ends. What a guest uses up here is its own share; no other guest has anything to do with it.
  *
  * The engine is the one part that was not written for hostile guests. It gets only what it is there
  * for, TCP, UDP and echo requests that are whole and without options, to places that
@@ -169,7 +169,7 @@ receive_udp_for_gateway (NetdGateway *self, const NetdPacket *packet)
     netd_port_count (self->port, NETD_COUNT_NO_RECEIVER, 1);
 }
 
-/* TCP that opens nothing may belong to a connection that was made to the guest: the engine knows. */
+/* TCP that opens nothing may belong to a connection made to the guest: the engine knows. */
 static void
 receive_for_gateway (NetdGateway *self, const NetdPacket *packet, guint8 *frame)
 {

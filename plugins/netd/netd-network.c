@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The segment that the guests of one network share. Who is where is known from the leases: a table
- * from MAC addresses to ports that frames cannot change. A frame goes to the gateway, to one guest, or,
- * as a broadcast, to all; what has no receiver ends here, as there is nobody it could be flooded to.
+ * from MAC addresses to ports that frames cannot change. A frame goes to the gateway, to one guest,
+ * or, as a broadcast, to all; what has no receiver ends here, as there is nobody it could be
+ * flooded to.
  *
- * What concerns a guest and its gateway alone, ARP for the gateway's addresses and DHCP, is kept from
- * the others: it would be noise to them, or a chance to answer in the gateway's place.
+ * What concerns a guest and its gateway alone, ARP for the gateway's addresses and DHCP, is kept
+ * from the others: it would be noise to them, or a chance to answer in the gateway's place.
  *
  * Ports that got something to send are listed and written out at the end of the turn.
  */
@@ -372,8 +373,8 @@ add_flows (NetdPort *port, gpointer user_data)
   *n_flows += count_flows (port);
 }
 
-/* Half of what the network may have is for whoever comes first; the other half is shared out, so that
- * no guest finds all of it taken. */
+/* Half of what the network may have is for whoever comes first; the other half is shared out, so
+ * that no guest finds all of it taken. */
 gboolean
 netd_flows_have_room (guint all, guint own, guint n_ports)
 {

@@ -15,10 +15,11 @@ void netd_network_free (NetdNetwork *self);
 /* Before ports are attached. Without one (tests) they are not dialled and have no metadata service.
  * Not owned. */
 void netd_network_set_opener (NetdNetwork *self, NetdOpener *opener);
-/* Where ports keep their private sockets: the root, which is netd's own, unless set before ports are
- * attached. */
+/* Where ports keep their private sockets: the root, which is netd's own, unless set before ports
+ * are attached. */
 void netd_network_set_socket_directory (NetdNetwork *self, const char *directory);
-void netd_network_set_port_func (NetdNetwork *self, NetdPortFunc func, gpointer user_data); /* up, down */
+/* @func: called when a port's stream comes or goes. */
+void netd_network_set_port_func (NetdNetwork *self, NetdPortFunc func, gpointer user_data);
 void netd_network_set_resolvers (NetdNetwork *self, const char *resolv_conf);
 
 /* Plugs a VM in; the same again is fine, another VM with its address is unplugged. */

@@ -8,7 +8,8 @@ typedef struct _NetdGateway NetdGateway;
 
 NetdGateway *netd_gateway_new (NetdNetwork *network, NetdPort *port);
 void netd_gateway_free (NetdGateway *self);
-/* A frame for the gateway's MAC, or a broadcast: already guarded. @frame as packet->frame, writable. */
+/* A frame for the gateway's MAC, or a broadcast: already guarded. @frame as packet->frame,
+ * writable. */
 void netd_gateway_receive (NetdGateway *self, const NetdPacket *packet, guint8 *frame);
 void netd_gateway_batch_done (NetdGateway *self);
 /* The guest is gone, or starts anew: its flows end. Not from within the engine. */

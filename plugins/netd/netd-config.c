@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Reads netd.json: the network's plan, its ports and its forwards. The file is written by the
+ * What netd.json says: the network's plan, its ports and its forwards. The file is written by the
  * daemon, before it tells netd anything, so that netd comes up again from it alone.
  *
  * Everything that netd later relies on is checked here, once: types, ranges, that addresses belong
@@ -9,19 +9,14 @@
  */
 #include "netd-config.h"
 
+#include "netd-json.h"
+
 #include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <gio/gio.h>
-#include <json-glib/json-glib.h>
 
 #define CONFIG_VERSION 1
-/* Far above what the file needs; json-glib reads by recursion. */
-#define CONFIG_DEPTH_MAX 16
 #define NAME_MAX_LENGTH 63
 #define DOMAIN_MAX_LENGTH 253
 #define PATH_MAX_LENGTH 4095
@@ -85,22 +80,12 @@ netd_config_find_port (NetdConfig *self, const char *vm_id)
 
 /* --- Members of an object; @where names it in the error --- */
 
-static JsonNode *
-find_member (JsonObject *object, const char *name, GType type)
-{
-  JsonNode *node = json_object_get_member (object, name);
-
-  if (node == NULL || !JSON_NODE_HOLDS_VALUE (node) || json_node_get_value_type (node) != type)
-    return NULL;
-  return node;
-}
-
 /* Absent is fine when not @required, and leaves NULL. */
 static gboolean
 read_text (JsonObject *object, const char *where, const char *name, gboolean required,
            const char **text, GError **error)
 {
-  JsonNode *node = find_member (object, name, G_TYPE_STRING);
+  JsonNode *node = netd_json_find (object, name, G_TYPE_STRING);
 
   *text = node == NULL ? NULL : json_node_get_string (node);
   if (node == NULL && (required || json_object_has_member (object, name)))
@@ -112,20 +97,16 @@ static gboolean
 read_number (JsonObject *object, const char *where, const char *name, gint64 least, gint64 most,
              gint64 *number, GError **error)
 {
-  JsonNode *node = find_member (object, name, G_TYPE_INT64);
-
-  *number = node == NULL ? 0 : json_node_get_int (node);
-  if (node == NULL || *number < least || *number > most)
-    return refuse (error,
-                   "%s: \"%s\" must be a number from %" G_GINT64_FORMAT " to %" G_GINT64_FORMAT,
-                   where, name, least, most);
-  return TRUE;
+  if (netd_json_read_number (object, name, least, most, number, error))
+    return TRUE;
+  g_prefix_error (error, "%s: ", where);
+  return FALSE;
 }
 
 static gboolean
 read_flag (JsonObject *object, const char *where, const char *name, gboolean *flag, GError **error)
 {
-  JsonNode *node = find_member (object, name, G_TYPE_BOOLEAN);
+  JsonNode *node = netd_json_find (object, name, G_TYPE_BOOLEAN);
 
   if (node == NULL)
     return refuse (error, "%s: \"%s\" must be true or false", where, name);
@@ -410,51 +391,19 @@ read_list (NetdConfig *self, JsonObject *root, const char *name, guint most, Rea
   return TRUE;
 }
 
-static gboolean
-is_too_deep (const char *text)
-{
-  guint depth = 0;
-  gboolean quoted = FALSE;
-
-  for (; *text != '\0'; text++)
-    {
-      if (*text == '\\' && quoted && text[1] != '\0')
-        text++;
-      else if (*text == '"')
-        quoted = !quoted;
-      else if (!quoted && (*text == '[' || *text == '{') && ++depth > CONFIG_DEPTH_MAX)
-        return TRUE;
-      else if (!quoted && (*text == ']' || *text == '}') && depth > 0)
-        depth--;
-    }
-  return FALSE;
-}
-
 NetdConfig *
 netd_config_parse (const char *text, GError **error)
 {
   g_autoptr (NetdConfig) self = g_new0 (NetdConfig, 1);
-  g_autoptr (JsonNode) node = NULL;
+  g_autoptr (JsonObject) root = netd_json_parse (text, strlen (text), error);
   g_auto (Taken) taken = taken_new ();
-  JsonObject *root;
   JsonNode *network;
   gint64 version;
 
   self->ports = g_ptr_array_new_with_free_func ((GDestroyNotify) port_free);
   self->forwards = g_ptr_array_new_with_free_func ((GDestroyNotify) forward_free);
-  if (is_too_deep (text))
-    {
-      refuse (error, "it is nested too deeply");
-      return NULL;
-    }
-  node = json_from_string (text, error);
-  if (node == NULL || !JSON_NODE_HOLDS_OBJECT (node))
-    {
-      if (error != NULL && *error == NULL)
-        refuse (error, "it must be a JSON object");
-      return NULL;
-    }
-  root = json_node_get_object (node);
+  if (root == NULL)
+    return NULL;
   network = json_object_get_member (root, "network");
   if (!read_number (root, "netd.json", "version", CONFIG_VERSION, CONFIG_VERSION, &version, error))
     return NULL;
@@ -468,84 +417,4 @@ netd_config_parse (const char *text, GError **error)
       || !read_list (self, root, "forwards", NETD_FORWARDS_MAX, read_forward, &taken, error))
     return NULL;
   return g_steal_pointer (&self);
-}
-
-/* --- The file --- */
-
-static gboolean
-fail_errno (GError **error, const char *path, const char *what)
-{
-  int code = errno;
-
-  g_set_error (error, G_IO_ERROR, g_io_error_from_errno (code), "%s %s: %s", what, path,
-               g_strerror (code));
-  return FALSE;
-}
-
-/* Ours, and nobody else may write it: whoever can chooses what the warden connects to. */
-static gboolean
-check_file (int fd, const char *path, GError **error)
-{
-  struct stat status;
-
-  if (fstat (fd, &status) < 0)
-    return fail_errno (error, path, "look at");
-  if (!S_ISREG (status.st_mode) || status.st_size > NETD_CONFIG_MAX)
-    return refuse (error, "%s is no file of at most %d bytes", path, NETD_CONFIG_MAX);
-  if ((status.st_uid != geteuid () && status.st_uid != 0) || (status.st_mode & 022) != 0)
-    return refuse (error, "%s must belong to this user and be writable by nobody else", path);
-  return TRUE;
-}
-
-static char *
-read_all (int fd, const char *path, GError **error)
-{
-  g_autoptr (GString) text = g_string_new (NULL);
-  char buffer[16384];
-  gssize n;
-
-  while ((n = read (fd, buffer, sizeof buffer)) > 0)
-    {
-      g_string_append_len (text, buffer, n);
-      if (text->len > NETD_CONFIG_MAX)
-        {
-          refuse (error, "%s is larger than %d bytes", path, NETD_CONFIG_MAX);
-          return NULL;
-        }
-    }
-  if (n < 0)
-    {
-      fail_errno (error, path, "read");
-      return NULL;
-    }
-  if (!g_utf8_validate_len (text->str, text->len, NULL))
-    {
-      refuse (error, "%s is no UTF-8 text", path);
-      return NULL;
-    }
-  return g_string_free (g_steal_pointer (&text), FALSE);
-}
-
-NetdConfig *
-netd_config_read (const char *directory, GError **error)
-{
-  g_autofree char *path = g_build_filename (directory, NETD_CONFIG_FILE, NULL);
-  g_autofree char *text = NULL;
-  NetdConfig *self = NULL;
-  int fd = open (path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
-
-  if (fd < 0)
-    {
-      fail_errno (error, path, "open");
-      return NULL;
-    }
-  if (check_file (fd, path, error))
-    text = read_all (fd, path, error);
-  close (fd);
-  if (text == NULL)
-    return NULL;
-  self = netd_config_parse (text, error);
-  if (self == NULL)
-    g_prefix_error (error, "%s: ", path);
-  return self;
 }

@@ -34,6 +34,7 @@ typedef struct
   GPtrArray *forwards; /* NetdConfigForward */
 } NetdConfig;
 
+/* In the directory of a network, which must be nobody else's to write to. */
 NetdConfig *netd_config_read (const char *directory, GError **error);
 NetdConfig *netd_config_parse (const char *text, GError **error);
 void netd_config_free (NetdConfig *self);

@@ -10,6 +10,7 @@
 #include "netd-control-private.h"
 
 #include "netd-gateway.h"
+#include "netd-json.h"
 #include "netd-sandbox.h"
 
 #include <errno.h>
@@ -18,7 +19,6 @@
 
 #include <gio/gio.h>
 
-#define DEPTH_MAX 16
 #define ID_MAX 128
 #define STATUS_MAX 48 /* ports, and forwards, in one answer */
 #define DIAL_MS 10000
@@ -43,45 +43,10 @@ static gboolean G_GNUC_PRINTF (3, 4)
   return FALSE;
 }
 
-/* json-glib reads by recursion. */
-static gboolean
-is_shallow (const char *text, gsize length)
-{
-  gboolean in_string = FALSE;
-  guint depth = 0;
-
-  for (gsize i = 0; i < length; i++)
-    {
-      char c = text[i];
-
-      if (c == '\0')
-        return FALSE;
-      if (in_string && c == '\\')
-        i++;
-      else if (c == '"')
-        in_string = !in_string;
-      else if (!in_string && (c == '[' || c == '{') && ++depth > DEPTH_MAX)
-        return FALSE;
-      else if (!in_string && (c == ']' || c == '}') && depth > 0)
-        depth--;
-    }
-  return TRUE;
-}
-
-static JsonNode *
-get (JsonObject *object, const char *name, GType type)
-{
-  JsonNode *node = json_object_get_member (object, name);
-
-  return node != NULL && JSON_NODE_HOLDS_VALUE (node) && json_node_get_value_type (node) == type
-             ? node
-             : NULL;
-}
-
 static gboolean
 read_text (JsonObject *params, const char *name, gsize longest, const char **text, GError **error)
 {
-  JsonNode *node = get (params, name, G_TYPE_STRING);
+  JsonNode *node = netd_json_find (params, name, G_TYPE_STRING);
 
   *text = node != NULL ? json_node_get_string (node) : NULL;
   if (*text == NULL || **text == '\0' || strlen (*text) > longest)
@@ -91,26 +56,12 @@ read_text (JsonObject *params, const char *name, gsize longest, const char **tex
 }
 
 static gboolean
-read_number (JsonObject *params, const char *name, gint64 least, gint64 most, gint64 *number,
-             GError **error)
-{
-  JsonNode *node = get (params, name, G_TYPE_INT64);
-
-  *number = node != NULL ? json_node_get_int (node) : 0;
-  if (node == NULL || *number < least || *number > most)
-    return fail (error, G_IO_ERROR_INVALID_ARGUMENT,
-                 "\"%s\" must be a number from %" G_GINT64_FORMAT " to %" G_GINT64_FORMAT, name,
-                 least, most);
-  return TRUE;
-}
-
-static gboolean
 read_number_or (JsonObject *params, const char *name, gint64 fallback, gint64 most, gint64 *number,
                 GError **error)
 {
   *number = fallback;
   return !json_object_has_member (params, name)
-         || read_number (params, name, 0, most, number, error);
+         || netd_json_read_number (params, name, 0, most, number, error);
 }
 
 static gboolean
@@ -279,7 +230,7 @@ dial (NetdClient *client, gint64 number, JsonObject *params, GError **error)
   NetdControlDial *self;
 
   if (!read_vm (params, &vm_id, error)
-      || !read_number (params, "port", 1, G_MAXUINT16, &guest_port, error)
+      || !netd_json_read_number (params, "port", 1, G_MAXUINT16, &guest_port, error)
       || !read_number_or (params, "timeout_ms", DIAL_MS, DIAL_MS_MAX, &timeout_ms, error)
       || !find_port (client, vm_id, &port, error))
     return NULL;
@@ -308,10 +259,10 @@ forward (NetdClient *client, gint64 number, JsonObject *params, GError **error)
   guint16 chosen;
 
   if (!read_text (params, "id", ID_MAX, &spec.id, error) || !read_vm (params, &spec.vm_id, error)
-      || !read_number (params, "port", 1, G_MAXUINT16, &port, error)
+      || !netd_json_read_number (params, "port", 1, G_MAXUINT16, &port, error)
       || !read_text (params, "protocol", 8, &protocol, error)
       || !read_text (params, "host_address", 64, &spec.host_address, error)
-      || !read_number (params, "host_port", 0, G_MAXUINT16, &host_port, error)
+      || !netd_json_read_number (params, "host_port", 0, G_MAXUINT16, &host_port, error)
       || !find_port (client, spec.vm_id, &vm_port, error))
     return NULL;
   if (!g_str_equal (protocol, "tcp") && !g_str_equal (protocol, "udp"))
@@ -446,7 +397,7 @@ capture (NetdClient *client, gint64 number, JsonObject *params, GError **error)
 
   if (fd < 0)
     return fail (error, G_IO_ERROR_INVALID_ARGUMENT, "a capture needs an open file"), NULL;
-  if (!read_number (params, "max_bytes", 1, G_MAXINT64, &max_bytes, error))
+  if (!netd_json_read_number (params, "max_bytes", 1, G_MAXINT64, &max_bytes, error))
     {
       close (fd);
       return NULL;
@@ -501,7 +452,7 @@ drop_fds (NetdClient *client)
 static void
 handle_request (NetdClient *client, gint64 number, JsonObject *request)
 {
-  JsonNode *method = get (request, "method", G_TYPE_STRING);
+  JsonNode *method = netd_json_find (request, "method", G_TYPE_STRING);
   JsonNode *params = json_object_get_member (request, "params");
   g_autoptr (JsonObject) none = json_object_new ();
   g_autoptr (GError) error = NULL;
@@ -521,17 +472,12 @@ handle_request (NetdClient *client, gint64 number, JsonObject *request)
 gboolean
 netd_control_handle (NetdClient *client, const char *line, gsize length)
 {
-  g_autoptr (JsonNode) root = NULL;
-  JsonNode *number;
+  g_autoptr (JsonObject) request = netd_json_parse (line, length, NULL);
+  JsonNode *number = request != NULL ? netd_json_find (request, "id", G_TYPE_INT64) : NULL;
 
-  if (g_utf8_validate_len (line, length, NULL) && is_shallow (line, length))
-    root = json_from_string (line, NULL);
-  if (root == NULL || !JSON_NODE_HOLDS_OBJECT (root))
-    return FALSE;
-  number = get (json_node_get_object (root), "id", G_TYPE_INT64);
   if (number == NULL)
     return FALSE;
-  handle_request (client, json_node_get_int (number), json_node_get_object (root));
+  handle_request (client, json_node_get_int (number), request);
   drop_fds (client);
   return TRUE;
 }

@@ -45,12 +45,6 @@ netd_count_to_text (NetdCount count)
 
 /* Asked for every frame: the kinds stand in an order that makes it two comparisons. */
 gboolean
-netd_count_is_spoof (NetdCount count)
-{
-  return count >= NETD_COUNT_SPOOFED_MAC && count <= NETD_COUNT_SPOOFED_DHCP;
-}
-
-gboolean
 netd_count_is_waste (NetdCount count)
 {
   return count >= NETD_COUNT_SPOOFED_MAC && count <= NETD_COUNT_FLOW_LIMIT;

@@ -39,7 +39,6 @@ typedef struct
 
 /* The name of a counter in the control protocol, such as "spoofed-mac". */
 const char *netd_count_to_text (NetdCount count);
-gboolean netd_count_is_spoof (NetdCount count);
 gboolean netd_count_is_waste (NetdCount count); /* a frame that came to nothing */
 /* A page of its own in a sealed memfd (@fd). */
 NetdCounters *netd_counters_new_shared (int *fd, GError **error);

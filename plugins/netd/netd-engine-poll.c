@@ -20,11 +20,11 @@
 
 #include <sys/epoll.h>
 
-#define FAST_MS 2     /* libslirp's delay of acknowledgements */
-#define SLOW_MS 500   /* its tick */
-#define RARE_MS 10000 /* for what only has to end some day */
+#define FAST_MS 2       /* libslirp's delay of acknowledgements */
+#define SLOW_MS 500     /* its tick */
+#define RARE_MS 10000   /* for what only has to end some day */
 #define QUIET_MS 130000 /* twice its longest pause between retransmissions */
-#define CLOCK_MS 500  /* how old its idea of the time may be when a packet comes */
+#define CLOCK_MS 500    /* how old its idea of the time may be when a packet comes */
 
 #define SLOT_LISTENER G_MAXINT
 
@@ -88,7 +88,7 @@ add_poll_cb (int fd, int events, gpointer user_data)
 }
 
 static void
-fill (NetdInstance *self, guint32 *timeout)
+ask_libslirp (NetdInstance *self, guint32 *timeout)
 {
 #if SLIRP_CHECK_VERSION(4, 9, 0)
   slirp_pollfds_fill_socket (self->slirp, timeout, add_poll_cb, self);
@@ -97,8 +97,9 @@ fill (NetdInstance *self, guint32 *timeout)
 #endif
 }
 
-void
-netd_instance_fill (NetdInstance *self)
+/* Asks what it waits for. */
+static void
+fill (NetdInstance *self)
 {
   GPtrArray *before = self->asked;
   guint32 timeout = G_MAXUINT32;
@@ -106,7 +107,7 @@ netd_instance_fill (NetdInstance *self)
   self->asked = self->before;
   self->before = before;
   self->fill++;
-  fill (self, &timeout);
+  ask_libslirp (self, &timeout);
   self->is_dirty = FALSE;
   self->is_fast = timeout <= FAST_MS;
 
@@ -187,7 +188,7 @@ void
 netd_instance_poll (NetdInstance *self)
 {
   if (self->is_dirty)
-    netd_instance_fill (self);
+    fill (self);
   self->is_skipping = self->resume_at >= 0 && is_waiting (self, self->resume_at);
   if (!self->is_skipping)
     self->resume_at = -1;
@@ -195,7 +196,7 @@ netd_instance_poll (NetdInstance *self)
   self->polled_at = netd_loop_now (self->engine->config.loop);
   slirp_pollfds_poll (self->slirp, 0, get_events_cb, self);
   self->is_skipping = FALSE;
-  netd_instance_fill (self);
+  fill (self);
 }
 
 /* libslirp learns the time in a poll only, and dates what a packet begins by it: a flow that begins
@@ -224,8 +225,8 @@ get_delay (NetdEngine *self, const NetdInstance *instance)
 }
 
 /* A timer that comes sooner than needed finds out: it is not moved with every packet. */
-void
-netd_engine_schedule (NetdEngine *self)
+static void
+schedule (NetdEngine *self)
 {
   gint64 now = netd_loop_now (self->config.loop);
   gint64 delay = G_MAXINT64;
@@ -250,9 +251,9 @@ netd_engine_fill_dirty (NetdEngine *self)
   for (guint i = 0; i < NETD_N_INSTANCES; i++)
     {
       if (self->instances[i] != NULL && self->instances[i]->is_dirty)
-        netd_instance_fill (self->instances[i]);
+        fill (self->instances[i]);
     }
-  netd_engine_schedule (self);
+  schedule (self);
 }
 
 void
@@ -279,7 +280,7 @@ netd_engine_tick_cb (gpointer user_data)
       if (self->instances[i] != NULL && self->instances[i]->n_flows > 0)
         netd_instance_poll (self->instances[i]);
     }
-  netd_engine_schedule (self);
+  schedule (self);
 }
 
 gboolean

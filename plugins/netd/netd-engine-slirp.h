@@ -139,10 +139,9 @@ void netd_flow_clear (NetdEngine *engine);
 
 /* --- netd-engine-poll.c --- */
 
-void netd_instance_fill (NetdInstance *self); /* asks it what it waits for */
 void netd_instance_poll (NetdInstance *self); /* tells it what is ready, and lets it work */
-void netd_instance_refresh_clock (NetdInstance *self);
-void netd_engine_schedule (NetdEngine *self);
+void netd_instance_refresh_clock (NetdInstance *self); /* before a packet begins something */
+/* After packets were put in: asks what is waited for now. */
 void netd_engine_fill_dirty (NetdEngine *self);
 void netd_engine_ready_cb (gpointer user_data);
 void netd_engine_tick_cb (gpointer user_data);

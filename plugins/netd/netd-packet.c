@@ -162,9 +162,3 @@ netd_packet_is_broadcast (const NetdPacket *packet)
 
   return netd_mac_equal (&packet->destination, &broadcast);
 }
-
-gboolean
-netd_packet_is_multicast (const NetdPacket *packet)
-{
-  return (packet->destination.octets[0] & 1) != 0 && !netd_packet_is_broadcast (packet);
-}

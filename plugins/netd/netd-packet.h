@@ -68,7 +68,6 @@ typedef struct
 /* Fills @packet and returns its kind. MALFORMED when a header does not hold what it promises. */
 NetdPacketKind netd_packet_parse (NetdPacket *packet, const guint8 *frame, gsize length);
 gboolean netd_packet_is_broadcast (const NetdPacket *packet);
-gboolean netd_packet_is_multicast (const NetdPacket *packet); /* group bit, broadcast not counted */
 
 /* RFC 1071 sum, folded but not complemented; @initial is a partial sum, of whole 16-bit words. Sums
  * are in the machine's byte order: a number that is added by hand goes through g_htons() first. */

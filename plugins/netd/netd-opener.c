@@ -15,6 +15,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define ASK_AGAIN_MS 500
+
 struct _NetdOpener
 {
   NetdLoop *loop;
@@ -23,6 +25,7 @@ struct _NetdOpener
   guint32 last_token;
   GHashTable *openings; /* token to NetdOpening */
   GQueue *unsent;       /* NetdOpenMessage that the channel had no room for */
+  NetdTimer *timer;     /* while there are lost openings */
   NetdResolverFunc resolver_func;
   gpointer user_data;
 };
@@ -31,6 +34,9 @@ struct _NetdOpening
 {
   NetdOpener *opener;
   guint32 token;
+  NetdOpenKind kind;
+  char vm_id[NETD_VM_ID_MAX];
+  gboolean is_lost; /* it was opened, but did not arrive */
   NetdOpenFunc func;
   gpointer user_data;
 };
@@ -106,6 +112,33 @@ take_back (NetdOpener *self, guint32 token)
   return FALSE;
 }
 
+static void
+ask (NetdOpening *opening)
+{
+  NetdOpenMessage message = {
+    .type = NETD_MESSAGE_OPEN,
+    .token = opening->token,
+    .kind = opening->kind,
+  };
+
+  opening->is_lost = FALSE;
+  g_strlcpy (message.vm, opening->vm_id, sizeof message.vm);
+  send_message (opening->opener, &message);
+}
+
+static void
+ask_again_cb (gpointer user_data)
+{
+  NetdOpener *self = user_data;
+  GHashTableIter iter;
+  gpointer value;
+
+  g_hash_table_iter_init (&iter, self->openings);
+  while (g_hash_table_iter_next (&iter, NULL, &value))
+    if (((NetdOpening *) value)->is_lost)
+      ask (value);
+}
+
 /* --- From the warden --- */
 
 static int
@@ -140,8 +173,22 @@ opened (NetdOpener *self, guint32 token, int fd)
 }
 
 static void
+lost (NetdOpener *self, guint32 token)
+{
+  NetdOpening *opening = g_hash_table_lookup (self->openings, GUINT_TO_POINTER (token));
+
+  if (opening == NULL)
+    return;
+  opening->is_lost = TRUE;
+  if (!netd_timer_is_armed (self->timer))
+    netd_timer_start (self->timer, ASK_AGAIN_MS);
+}
+
+static void
 handle_message (NetdOpener *self, Message *message, gsize length, int fd)
 {
+  if (length == sizeof message->open && message->type == NETD_MESSAGE_OPENED && fd < 0)
+    lost (self, message->open.token);
   if (length == sizeof message->open && message->type == NETD_MESSAGE_OPENED && fd >= 0)
     {
       opened (self, message->open.token, fd);
@@ -202,6 +249,7 @@ netd_opener_new (NetdLoop *loop, int channel, NetdResolverFunc resolver_func, gp
   self->unsent = g_queue_new ();
   self->resolver_func = resolver_func;
   self->user_data = user_data;
+  self->timer = netd_timer_new (loop, ask_again_cb, self);
   self->watch = netd_watch_new (loop, channel, EPOLLIN, channel_cb, self);
   return self;
 }
@@ -211,6 +259,7 @@ void
 netd_opener_free (NetdOpener *self)
 {
   netd_watch_free (self->watch);
+  netd_timer_free (self->timer);
   close (self->channel);
   g_hash_table_unref (self->openings);
   g_queue_free_full (self->unsent, g_free);
@@ -222,7 +271,6 @@ netd_opener_open (NetdOpener *self, NetdOpenKind kind, const char *vm_id, NetdOp
                   gpointer user_data)
 {
   NetdOpening *opening = g_new0 (NetdOpening, 1);
-  NetdOpenMessage message = { .type = NETD_MESSAGE_OPEN, .kind = kind };
 
   do
     self->last_token++;
@@ -230,13 +278,12 @@ netd_opener_open (NetdOpener *self, NetdOpenKind kind, const char *vm_id, NetdOp
          || g_hash_table_contains (self->openings, GUINT_TO_POINTER (self->last_token)));
   opening->opener = self;
   opening->token = self->last_token;
+  opening->kind = kind;
+  g_strlcpy (opening->vm_id, vm_id, sizeof opening->vm_id);
   opening->func = func;
   opening->user_data = user_data;
   g_hash_table_insert (self->openings, GUINT_TO_POINTER (opening->token), opening);
-
-  message.token = opening->token;
-  g_strlcpy (message.vm, vm_id, sizeof message.vm);
-  send_message (self, &message);
+  ask (opening);
   return opening;
 }
 

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -1116,6 +1117,66 @@ test_opener_garbage (void)
   close (pipe_ends[0]);
 }
 
+/* Leaves the process without a descriptor. Returns how many were taken for that. */
+static guint
+use_up_descriptors (int *taken, guint most)
+{
+  guint n = 0;
+
+  while (n < most && (taken[n] = fcntl (STDERR_FILENO, F_DUPFD_CLOEXEC, 0)) >= 0)
+    n++;
+  g_assert_cmpuint (n, <, most);
+  return n;
+}
+
+/* A descriptor that could not be taken is asked for again, when there is room: a VM that comes up while
+ * others use up everything has its network in the end. */
+static void
+test_opener_no_descriptors (void)
+{
+  struct rlimit before;
+  struct rlimit few;
+  NetdOpenMessage message;
+  NetdOpenMessage again = { 0 };
+  NetdLoop *loop = netd_loop_new ();
+  NetdOpener *opener;
+  Visit to = new_visit ();
+  int taken[64];
+  int channel[2];
+  guint n;
+
+  g_assert_cmpint (getrlimit (RLIMIT_NOFILE, &before), ==, 0);
+  g_assert_cmpint (socketpair (AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, channel), ==, 0);
+  opener = netd_opener_new (loop, channel[1], NULL, NULL);
+  to.opening = netd_opener_open (opener, NETD_OPEN_METADATA, "vm", opened_cb, &to);
+  g_assert_cmpint (recv (channel[0], &message, sizeof message, 0), ==, sizeof message);
+  message.type = NETD_MESSAGE_OPENED;
+
+  few = (struct rlimit){ 64, before.rlim_max };
+  g_assert_cmpint (setrlimit (RLIMIT_NOFILE, &few), ==, 0);
+  n = use_up_descriptors (taken, G_N_ELEMENTS (taken));
+  send_with_descriptor (channel[0], &message, sizeof message, STDERR_FILENO);
+  netd_loop_turn (loop, 1000);
+  g_assert_cmpint (to.fd, ==, -1);
+  while (n > 0)
+    close (taken[--n]);
+  while (recv (channel[0], &again, sizeof again, 0) < 0)
+    netd_loop_turn (loop, 10000);
+  g_assert_cmpint (again.type, ==, NETD_MESSAGE_OPEN);
+  g_assert_cmpuint (again.token, ==, message.token);
+  g_assert_cmpint (again.kind, ==, NETD_OPEN_METADATA);
+  g_assert_cmpstr (again.vm, ==, "vm");
+  send_with_descriptor (channel[0], &message, sizeof message, STDERR_FILENO);
+  while (to.fd < 0)
+    netd_loop_turn (loop, 10000);
+  close (to.fd);
+
+  g_assert_cmpint (setrlimit (RLIMIT_NOFILE, &before), ==, 0);
+  netd_opener_free (opener);
+  netd_loop_free (loop);
+  close (channel[0]);
+}
+
 /* A warden that does not read for a while gets everything, in order, but what was cancelled. */
 static void
 test_opener_unsent (void)
@@ -1194,6 +1255,7 @@ main (int argc, char **argv)
   ADD ("interrupted", NULL, test_interrupted);
   ADD ("child-stays", NULL, test_child_stays);
   g_test_add_func ("/netd/opener/garbage", test_opener_garbage);
+  g_test_add_func ("/netd/opener/no-descriptors", test_opener_no_descriptors);
   g_test_add_func ("/netd/opener/unsent", test_opener_unsent);
   return g_test_run ();
 }

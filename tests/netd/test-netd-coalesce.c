@@ -80,7 +80,7 @@ assert_output (Fixture *fixture, guint index, guint32 sequence, const guint8 *pa
   parse_output (fixture, index, &packet);
   g_assert_cmpint (packet.kind, ==, NETD_PACKET_IPV4);
   g_assert_cmpuint (packet.length, ==, NETD_ETHERNET_HEADER + packet.ip_length);
-  g_assert_cmpuint (test_get_32 (packet.transport + 4), ==, sequence);
+  g_assert_cmpuint (kit_get32 (packet.transport + 4), ==, sequence);
   g_assert_cmpmem (packet.payload, packet.payload_length, payload, length);
   g_assert_true (test_is_sound (&packet));
 }
@@ -113,8 +113,8 @@ test_merge (Fixture *fixture, gconstpointer user_data)
   assert_output (fixture, 0, G_MAXUINT32 - 1500, payload, at);
   parse_output (fixture, 0, &packet);
   g_assert_cmphex (packet.tcp_flags, ==, NETD_TCP_ACK | NETD_TCP_PSH);
-  g_assert_cmpuint (test_get_16 (packet.ip + 4), ==, 100);
-  g_assert_cmpuint (test_get_32 (packet.transport + 8), ==, 77);
+  g_assert_cmpuint (kit_get16 (packet.ip + 4), ==, 100);
+  g_assert_cmpuint (kit_get32 (packet.transport + 8), ==, 77);
   netd_coalescer_flush (fixture->coalescer);
   g_assert_cmpuint (fixture->frames->len, ==, 1);
 }

@@ -972,7 +972,7 @@ test_no_descriptors (Fixture *fixture, gconstpointer data)
   kit_settle (client->loop);
   g_assert_cmpuint (kit_count_turns (client->loop), <=, KIT_QUIET_TURNS);
   g_assert_cmpint (setrlimit (RLIMIT_NOFILE, &limit), ==, 0);
-  kit_pass_time (1000);
+  test_clock_advance (1000);
   hello = client_hear (client);
 }
 

@@ -289,7 +289,7 @@ test_answered (Fixture *fixture, gconstpointer data)
   reply_from (fixture->udp[0], &answer);
   g_assert_cmpuint (kit_count_turns (fixture->loop), <=, KIT_QUIET_TURNS);
   g_assert_cmpuint (fixture->n_answers, ==, 1);
-  kit_pass_time (10 * NETD_DNS_TRY_MS);
+  test_clock_advance (10 * NETD_DNS_TRY_MS);
   expect_no_query (fixture, 0);
 }
 
@@ -453,7 +453,7 @@ test_silent (Fixture *fixture, gconstpointer data)
   first = expect_query (fixture, 0);
   g_assert_cmpuint (kit_count_turns (fixture->loop), <=, KIT_QUIET_TURNS);
   expect_no_query (fixture, 1);
-  kit_pass_time (NETD_DNS_TRY_MS + 10);
+  test_clock_advance (NETD_DNS_TRY_MS + 10);
   second = expect_query (fixture, 1);
   /* Another socket, and too late for the first server. */
   g_assert_true (first.from.sin_port != second.from.sin_port
@@ -461,11 +461,11 @@ test_silent (Fixture *fixture, gconstpointer data)
   reply (fixture, 0, &first, 100);
   for (guint i = 0; i < 2; i++)
     {
-      kit_pass_time (NETD_DNS_TRY_MS + 10);
+      test_clock_advance (NETD_DNS_TRY_MS + 10);
       expect_query (fixture, i);
     }
   g_assert_cmpuint (fixture->n_answers, ==, 0);
-  kit_pass_time (NETD_DNS_TRY_MS + 10);
+  test_clock_advance (NETD_DNS_TRY_MS + 10);
   KIT_TURN_UNTIL (fixture->loop, fixture->n_answers == 1);
   expect_servfail (fixture, 5);
   expect_no_query (fixture, 0);
@@ -524,7 +524,7 @@ test_servers_change (Fixture *fixture, gconstpointer data)
   fixture->resolvers.n_servers = 1;
   ask (fixture, 1);
   expect_query (fixture, 0);
-  kit_pass_time (NETD_DNS_TRY_MS + 10);
+  test_clock_advance (NETD_DNS_TRY_MS + 10);
   heard = expect_query (fixture, 0);
 
   /* What is under way is not disturbed. */
@@ -550,10 +550,10 @@ test_servers_change_in_flight (Fixture *fixture, gconstpointer data)
   fixture->resolvers.n_servers = 1;
   ask (fixture, 1);
   expect_query (fixture, 0);
-  kit_pass_time (NETD_DNS_TRY_MS + 10);
+  test_clock_advance (NETD_DNS_TRY_MS + 10);
   expect_query (fixture, 0);
   fixture->resolvers.servers[0] = fixture->resolvers.servers[1];
-  kit_pass_time (NETD_DNS_TRY_MS + 10);
+  test_clock_advance (NETD_DNS_TRY_MS + 10);
   heard = expect_query (fixture, 1);
   reply (fixture, 1, &heard, 80);
   KIT_TURN_UNTIL (fixture->loop, fixture->n_answers == 1);
@@ -853,7 +853,7 @@ test_stream_silent (Fixture *fixture, gconstpointer data)
   guest = connect_guest (fixture);
   kit_settle (fixture->loop);
   g_assert_cmpint (accept (fixture->tcp[1], NULL, NULL), <, 0);
-  kit_pass_time (NETD_DNS_TRY_MS + 10);
+  test_clock_advance (NETD_DNS_TRY_MS + 10);
   server = accept_at (fixture, 1);
   exchange (fixture, guest, server);
   close (server);
@@ -875,11 +875,11 @@ test_stream_idle (Fixture *fixture, gconstpointer data)
     {
       exchange (fixture, guest, server);
       g_assert_cmpuint (kit_count_turns (fixture->loop), <=, KIT_QUIET_TURNS);
-      kit_pass_time (NETD_DNS_IDLE_MS * 2 / 3);
+      test_clock_advance (NETD_DNS_IDLE_MS * 2 / 3);
       kit_settle (fixture->loop);
     }
   exchange (fixture, guest, server);
-  kit_pass_time (NETD_DNS_IDLE_MS + 100);
+  test_clock_advance (NETD_DNS_IDLE_MS + 100);
   kit_expect_end (fixture->loop, guest, 0);
   kit_expect_end (fixture->loop, server, -ECONNRESET);
   close (guest);

@@ -3,6 +3,8 @@
 
 #include "engine-kit.h"
 
+#include <fcntl.h>
+
 #define LIMIT 100
 
 typedef struct

@@ -209,9 +209,9 @@ test_urgent (void)
       guint8 *tcp = guest->frame + NETD_ETHERNET_HEADER + 20;
 
       length = test_segment_write (&segment, guest->frame);
-      test_put_16 (tcp + 18, pointer);
-      test_put_16 (tcp + 16, 0);
-      test_put_16 (tcp + 16,
+      kit_set16 (tcp + 18, pointer);
+      kit_set16 (tcp + 16, 0);
+      kit_set16 (tcp + 16,
                    test_transport_checksum (guest->frame + NETD_ETHERNET_HEADER, 20, 26));
       guest_put (guest, length);
       segment.sequence += 6;
@@ -259,11 +259,11 @@ test_fragments (void)
       guint8 *ip = guest->frame + NETD_ETHERNET_HEADER;
 
       guest_send_udp (guest, 5000, NETD_IP (127, 0, 0, 1), 9, "12345678", 8);
-      test_put_32 (ip + 16, PEER_IP);
-      test_put_16 (ip + 4, i);
-      test_put_16 (ip + 6, 0x2000 | (i % 3));
-      test_put_16 (ip + 10, 0);
-      test_put_16 (ip + 10, test_checksum (ip, 20, 0));
+      kit_set32 (ip + 16, PEER_IP);
+      kit_set16 (ip + 4, i);
+      kit_set16 (ip + 6, 0x2000 | (i % 3));
+      kit_set16 (ip + 10, 0);
+      kit_set16 (ip + 10, test_checksum (ip, 20, 0));
       g_assert_cmpint (guest_put (guest, NETD_ETHERNET_HEADER + 36), ==, NETD_ENGINE_TAKEN);
     }
   g_assert_cmpuint (netd_reassembly_get_pending (guest->engine->reassembly), ==,
@@ -352,7 +352,7 @@ test_noise (void)
       if (i % 16 == 0)
         {
           netd_engine_flush (guest->engine);
-          kit_pass_time (100);
+          test_clock_advance (100);
           netd_loop_turn (guest->loop, 0);
           guest_run (guest);
         }

@@ -3,7 +3,10 @@
 
 #include "engine-kit.h"
 
+#include <fcntl.h>
 #include <sched.h>
+
+#include "private-net.h"
 
 #define LARGE (1024 * 1024)
 #define LIMIT 64
@@ -263,7 +266,7 @@ test_udp (void)
   /* It is forgotten in time, and a first packet after a long silence finds the clock right. */
   guest_pass_time (guest, 255000);
   expect_quiet (guest);
-  kit_pass_time (3600 * 1000);
+  test_clock_advance (3600 * 1000);
   guest_send_udp (guest, 5001, PEER_IP, port, "again", 5);
   echo_once (guest, fd);
   GUEST_RUN_UNTIL (guest, guest->n_datagrams == 3);
@@ -291,10 +294,10 @@ put_fragment (guint8 *frame, const guint8 *whole, gsize offset, gsize length, gb
 
   memcpy (frame, whole, NETD_ETHERNET_HEADER + 20);
   memcpy (ip + 20, whole + NETD_ETHERNET_HEADER + 20 + offset, length);
-  test_put_16 (ip + 2, (guint) (20 + length));
-  test_put_16 (ip + 6, (guint) (offset / 8) | (more ? 0x2000 : 0));
-  test_put_16 (ip + 10, 0);
-  test_put_16 (ip + 10, test_checksum (ip, 20, 0));
+  kit_set16 (ip + 2, (guint) (20 + length));
+  kit_set16 (ip + 6, (guint) (offset / 8) | (more ? 0x2000 : 0));
+  kit_set16 (ip + 10, 0);
+  kit_set16 (ip + 10, test_checksum (ip, 20, 0));
   return NETD_ETHERNET_HEADER + 20 + length;
 }
 

@@ -5,6 +5,8 @@
 
 #include "service-kit.h"
 
+#include <arpa/inet.h>
+
 #include "netd-forward.h"
 #include "netd-gateway.h"
 #include "netd-resolvers.h"
@@ -476,7 +478,7 @@ test_out_of_descriptors (Fixture *fixture, gconstpointer data)
   limit.rlim_cur = before;
   g_assert_cmpint (setrlimit (RLIMIT_NOFILE, &limit), ==, 0);
 
-  kit_pass_time (NETD_FORWARD_PAUSE_MS + 10);
+  test_clock_advance (NETD_FORWARD_PAUSE_MS + 10);
   KIT_TURN_UNTIL (fixture->network.loop, get_n_dials (fixture) == 1);
   answer (fixture, -1, ECONNREFUSED);
   close (client);

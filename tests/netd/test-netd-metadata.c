@@ -128,14 +128,14 @@ test_held (Fixture *fixture, gconstpointer data)
 
   kit_say (guest, "GET /");
   g_assert_cmpuint (kit_count_turns (fixture->loop), <=, KIT_QUIET_TURNS);
-  kit_pass_time (NETD_METADATA_HOLD_MS - 5000);
+  test_clock_advance (NETD_METADATA_HOLD_MS - 5000);
   kit_settle (fixture->loop);
   g_assert_cmpint (kit_peek (guest), ==, -EAGAIN);
   daemon = answer_open (fixture, token);
   kit_expect (fixture->loop, daemon, "GET /");
   /* Once connected there is no such limit, whatever becomes of others. */
   other = connect_guest (fixture);
-  kit_pass_time (NETD_METADATA_HOLD_MS + 100);
+  test_clock_advance (NETD_METADATA_HOLD_MS + 100);
   kit_expect_end (fixture->loop, other, 0);
   close (other);
   kit_say (daemon, "200");
@@ -151,15 +151,15 @@ test_held_too_long (Fixture *fixture, gconstpointer data)
   int second;
   guint32 token = expect_open (fixture);
 
-  kit_pass_time (NETD_METADATA_HOLD_MS / 2);
+  test_clock_advance (NETD_METADATA_HOLD_MS / 2);
   kit_settle (fixture->loop);
   second = connect_guest (fixture);
   expect_open (fixture);
-  kit_pass_time (NETD_METADATA_HOLD_MS / 2 + 100);
+  test_clock_advance (NETD_METADATA_HOLD_MS / 2 + 100);
   kit_expect_end (fixture->loop, first, 0);
   g_assert_cmpuint (read_message (fixture).token, ==, token);
   g_assert_cmpint (kit_peek (second), ==, -EAGAIN);
-  kit_pass_time (NETD_METADATA_HOLD_MS / 2);
+  test_clock_advance (NETD_METADATA_HOLD_MS / 2);
   kit_expect_end (fixture->loop, second, 0);
   g_assert_cmpuint (read_message (fixture).type, ==, NETD_MESSAGE_CANCEL);
   close (first);
@@ -174,7 +174,7 @@ test_late_answer (Fixture *fixture, gconstpointer data)
   guint32 token = expect_open (fixture);
   int daemon;
 
-  kit_pass_time (NETD_METADATA_HOLD_MS + 100);
+  test_clock_advance (NETD_METADATA_HOLD_MS + 100);
   kit_expect_end (fixture->loop, guest, 0);
   daemon = answer_open (fixture, token);
   kit_expect_end (fixture->loop, daemon, 0);
@@ -220,7 +220,7 @@ test_half_closed (Fixture *fixture, gconstpointer data)
   g_assert_cmpint (shutdown (guest, SHUT_WR), ==, 0);
   kit_settle (fixture->loop);
   g_assert_cmpuint (read_message (fixture).type, ==, 0);
-  kit_pass_time (5000);
+  test_clock_advance (5000);
   kit_expect_end (fixture->loop, guest, 0);
   g_assert_cmpuint (read_message (fixture).token, ==, token);
   close (guest);

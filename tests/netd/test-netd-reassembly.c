@@ -24,8 +24,8 @@ set_up (Fixture *fixture, gconstpointer data)
   for (guint i = 0; i < sizeof fixture->data; i++)
     fixture->data[i] = (guint8) (i * 7 + i / 251);
   /* A UDP header for what is all of it. */
-  test_put_16 (fixture->data, 1000);
-  test_put_16 (fixture->data + 2, 2000);
+  kit_set16 (fixture->data, 1000);
+  kit_set16 (fixture->data + 2, 2000);
 }
 
 static void
@@ -45,12 +45,12 @@ add (Fixture *fixture, guint16 identification, gsize offset, gsize length, gbool
   NetdPacket packet;
 
   test_segment_write (&segment, fixture->frame);
-  test_put_16 (ip + 2, (guint) (20 + length));
-  test_put_16 (ip + 4, identification);
-  test_put_16 (ip + 6, (guint) (offset / 8) | (more ? 0x2000 : 0));
+  kit_set16 (ip + 2, (guint) (20 + length));
+  kit_set16 (ip + 4, identification);
+  kit_set16 (ip + 6, (guint) (offset / 8) | (more ? 0x2000 : 0));
   ip[9] = 17;
-  test_put_16 (ip + 10, 0);
-  test_put_16 (ip + 10, test_checksum (ip, 20, 0));
+  kit_set16 (ip + 10, 0);
+  kit_set16 (ip + 10, test_checksum (ip, 20, 0));
   memcpy (ip + 20, fixture->data + offset, length);
   if (netd_packet_parse (&packet, fixture->frame, NETD_ETHERNET_HEADER + 20 + length)
       != NETD_PACKET_IPV4)
@@ -74,7 +74,7 @@ assert_whole (Fixture *fixture, const NetdPacket *whole, gsize length)
 static void
 test_order (Fixture *fixture, gconstpointer data)
 {
-  test_put_16 (fixture->data + 4, 3001);
+  kit_set16 (fixture->data + 4, 3001);
   g_assert_null (add (fixture, 1, 0, 1480, TRUE));
   g_assert_null (add (fixture, 1, 1480, 1480, TRUE));
   assert_whole (fixture, add (fixture, 1, 2960, 41, FALSE), 3001);
@@ -88,7 +88,7 @@ test_order (Fixture *fixture, gconstpointer data)
 static void
 test_largest (Fixture *fixture, gconstpointer data)
 {
-  test_put_16 (fixture->data + 4, 65515);
+  kit_set16 (fixture->data + 4, 65515);
   g_assert_null (add (fixture, 1, 65000, 515, FALSE));
   for (gsize offset = 0; offset < 65000 - 1000; offset += 1000)
     g_assert_null (add (fixture, 1, offset, 1000, TRUE));
@@ -101,10 +101,10 @@ test_largest (Fixture *fixture, gconstpointer data)
 static void
 test_many (Fixture *fixture, gconstpointer data)
 {
-  test_put_16 (fixture->data + 4, 1000);
+  kit_set16 (fixture->data + 4, 1000);
   for (guint16 i = 0; i < NETD_REASSEMBLY_MAX + 1; i++)
     {
-      kit_pass_time (5);
+      test_clock_advance (5);
       netd_loop_turn (fixture->loop, 0);
       g_assert_null (add (fixture, i, 0, 800, TRUE));
     }
@@ -112,7 +112,7 @@ test_many (Fixture *fixture, gconstpointer data)
   g_assert_nonnull (add (fixture, 1, 800, 200, FALSE));
   g_assert_null (add (fixture, 0, 800, 200, FALSE)); /* the oldest had to go */
 
-  kit_pass_time (NETD_REASSEMBLY_MS + 10);
+  test_clock_advance (NETD_REASSEMBLY_MS + 10);
   netd_loop_turn (fixture->loop, 0);
   g_assert_cmpuint (netd_reassembly_get_pending (fixture->reassembly), ==, 0);
   g_assert_null (add (fixture, 2, 800, 200, FALSE));
@@ -121,7 +121,7 @@ test_many (Fixture *fixture, gconstpointer data)
 static void
 test_overlap (Fixture *fixture, gconstpointer data)
 {
-  test_put_16 (fixture->data + 4, 1000);
+  kit_set16 (fixture->data + 4, 1000);
   g_assert_null (add (fixture, 1, 0, 800, TRUE));
   g_assert_null (add (fixture, 1, 792, 208, FALSE));
   g_assert_cmpuint (netd_reassembly_get_pending (fixture->reassembly), ==, 0);

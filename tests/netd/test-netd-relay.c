@@ -360,7 +360,7 @@ test_last_activity (Fixture *fixture, gconstpointer data)
 {
   gint64 before = netd_relay_get_last_activity (fixture->relay);
 
-  kit_pass_time (5000);
+  test_clock_advance (5000);
   kit_settle (fixture->loop);
   g_assert_cmpint (netd_relay_get_last_activity (fixture->relay), ==, before);
   kit_say (fixture->a, "x");

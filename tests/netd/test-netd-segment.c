@@ -80,9 +80,9 @@ check_tcp (const TestSegment *segment, guint mtu)
       g_assert_true (is_last || packet.payload_length == piece);
       g_assert_true (test_is_sound (&packet));
       g_assert_cmphex (packet.tcp_flags, ==, flags);
-      g_assert_cmpuint (test_get_32 (packet.transport + 4), ==, (guint32) (segment->sequence + at));
-      g_assert_cmpuint (test_get_32 (packet.transport + 8), ==, segment->acknowledgement);
-      g_assert_cmpuint (test_get_16 (packet.ip + 4), ==, (guint16) (segment->identification + i));
+      g_assert_cmpuint (kit_get32 (packet.transport + 4), ==, (guint32) (segment->sequence + at));
+      g_assert_cmpuint (kit_get32 (packet.transport + 8), ==, segment->acknowledgement);
+      g_assert_cmpuint (kit_get16 (packet.ip + 4), ==, (guint16) (segment->identification + i));
       g_assert_cmpmem (packet.transport + 20, packet.payload - packet.transport - 20,
                        segment->options, segment->options_length);
       g_assert_cmpmem (packet.payload, packet.payload_length, segment->payload + at,
@@ -195,7 +195,7 @@ check_fragments (const guint8 *frame, gsize length, guint mtu)
 
   netd_packet_parse (&original, frame, length);
   header = (gsize) (original.ip[0] & 15) * 4;
-  base = (gsize) (test_get_16 (original.ip + 6) & 0x1fff) * 8;
+  base = (gsize) (kit_get16 (original.ip + 6) & 0x1fff) * 8;
   at = base;
   output_init (&output);
   n = netd_segment (frame, length, mtu, take, &output);
@@ -208,12 +208,12 @@ check_fragments (const guint8 *frame, gsize length, guint mtu)
       gsize piece;
 
       parse (&packet, &output, i);
-      field = test_get_16 (packet.ip + 6);
+      field = kit_get16 (packet.ip + 6);
       piece = packet.ip_length - header;
       g_assert_cmpuint (packet.ip_length, <=, mtu);
       g_assert_true (packet.is_fragment);
       g_assert_cmphex (test_checksum (packet.ip, header, 0), ==, 0);
-      g_assert_cmpuint (test_get_16 (packet.ip + 4), ==, test_get_16 (original.ip + 4));
+      g_assert_cmpuint (kit_get16 (packet.ip + 4), ==, kit_get16 (original.ip + 4));
       g_assert_cmpuint ((gsize) (field & 0x1fff) * 8, ==, at);
       more = (field & 0x2000) != 0;
       g_assert_true (more || i + 1 == n);
@@ -299,9 +299,9 @@ test_fragment_options (void)
 
       frame[12] = 8;
       frame[14] = 0x47;
-      test_put_16 (frame + 16, 28 + 3000);
+      kit_set16 (frame + 16, 28 + 3000);
       frame[23] = 17;
-      test_put_16 (frame + 42 + 4, 3000);
+      kit_set16 (frame + 42 + 4, 3000);
       memcpy (frame + 34, cases[i].options, 8);
       check_fragments (frame, sizeof frame, 1500);
 
@@ -389,7 +389,7 @@ test_mss_checksums (void)
 
       options[at] = 2;
       options[at + 1] = 4;
-      test_put_16 (options + at + 2, g_rand_int (rand));
+      kit_set16 (options + at + 2, g_rand_int (rand));
       segment.flags = NETD_TCP_SYN;
       segment.options = options;
       segment.options_length = sizeof options;
@@ -398,8 +398,8 @@ test_mss_checksums (void)
       netd_packet_parse (&packet, frame, length);
       netd_raise_mss (&packet, frame, 65480);
       g_assert_true (test_is_sound (&packet));
-      g_assert_cmpuint (test_get_16 (packet.transport + 20 + at + 2), ==,
-                        MAX (65480, test_get_16 (options + at + 2)));
+      g_assert_cmpuint (kit_get16 (packet.transport + 20 + at + 2), ==,
+                        MAX (65480, kit_get16 (options + at + 2)));
     }
 }
 

@@ -298,18 +298,18 @@ test_forgotten (Fixture *fixture, gconstpointer data)
   /* Either direction counts as life. */
   for (guint i = 0; i < 3; i++)
     {
-      kit_pass_time (NETD_UDP_IDLE_MS / 2 + 1000);
+      test_clock_advance (NETD_UDP_IDLE_MS / 2 + 1000);
       kit_settle (fixture->loop);
       g_assert_true (guest_says (fixture, GUEST_PORT, port_of_two, "x", 1));
     }
   g_assert_cmpuint (netd_udp_forwards_get_n_peers (fixture->forwards), ==, 1);
   g_assert_false (guest_says (fixture, GUEST_PORT, port_of_one, "x", 1));
 
-  kit_pass_time (NETD_UDP_IDLE_MS + 1000);
+  test_clock_advance (NETD_UDP_IDLE_MS + 1000);
   KIT_TURN_UNTIL (fixture->loop, netd_udp_forwards_get_n_peers (fixture->forwards) == 0);
   g_assert_false (guest_says (fixture, GUEST_PORT, port_of_two, "x", 1));
   /* With nobody left there is nothing to wait for; who comes again is new. */
-  kit_pass_time (10 * NETD_UDP_IDLE_MS);
+  test_clock_advance (10 * NETD_UDP_IDLE_MS);
   g_assert_cmpuint (kit_count_turns (fixture->loop), <=, KIT_QUIET_TURNS);
   expect_frame (fixture, one, "again");
   g_assert_cmpuint (fixture->source_port, !=, port_of_one);

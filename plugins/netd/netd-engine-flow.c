@@ -43,10 +43,13 @@ netd_flow_find (NetdEngine *engine, guint64 key)
 gboolean
 netd_flow_has_room (NetdEngine *engine, guint8 protocol)
 {
-  if (engine->n_flows >= engine->config.flow_limit)
+  const NetdEngineConfig *config = &engine->config;
+
+  if (engine->n_flows >= config->flow_limit)
     return FALSE;
-  return protocol != IPPROTO_ICMP
-         || engine->n_icmp < MAX (engine->config.flow_limit / ICMP_SHARE, 1);
+  if (protocol == IPPROTO_ICMP && engine->n_icmp >= MAX (config->flow_limit / ICMP_SHARE, 1))
+    return FALSE;
+  return config->admit == NULL || config->admit (config->user_data);
 }
 
 NetdFlow *

@@ -25,6 +25,7 @@ typedef struct
   guint32 ip;
   guint index;      /* unique among the network's ports: names its private sockets */
   guint flow_limit; /* flows, of whatever kind, at most */
+  gboolean (*admit) (gpointer user_data); /* may there be one more? NULL: as far as others go, yes */
   const char *socket_directory; /* for its private sockets; NULL: the root, which is its own */
   /* A frame for the guest, of up to NETD_PACKET_MAX bytes: larger than the MTU when it is to be
    * cut. Its source MAC is the gateway's. */

@@ -159,6 +159,16 @@ is_out_of_something (int error_number)
          || error_number == ENOMEM;
 }
 
+/* Returns -1 with errno. */
+static int
+accept_connection (Forward *forward)
+{
+  if (netd_network_has_descriptors (forward->owner->network))
+    return accept4 (forward->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  errno = EMFILE;
+  return -1;
+}
+
 static void
 listener_ready (guint32 events, gpointer user_data)
 {
@@ -171,7 +181,7 @@ listener_ready (guint32 events, gpointer user_data)
 
       if (forward->connections.length >= NETD_FORWARD_CONNECTIONS_MAX)
         break;
-      fd = accept4 (forward->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+      fd = accept_connection (forward);
       if (fd >= 0)
         {
           serve (forward, fd);

@@ -111,6 +111,14 @@ serve_cb (NetdService service, int fd, gpointer user_data)
 /* --- The engine --- */
 
 static gboolean
+admit_cb (gpointer user_data)
+{
+  NetdGateway *self = user_data;
+
+  return netd_network_admit_flow (self->network, self->port);
+}
+
+static gboolean
 is_opening (const NetdPacket *packet)
 {
   return (packet->tcp_flags & (NETD_TCP_SYN | NETD_TCP_ACK | NETD_TCP_RST)) == NETD_TCP_SYN;
@@ -133,14 +141,7 @@ static void
 carry_tcp (NetdGateway *self, const NetdPacket *packet, guint8 *frame)
 {
   if ((packet->tcp_flags & NETD_TCP_SYN) != 0)
-    {
-      if (is_opening (packet) && !netd_network_admit_flow (self->network, self->port))
-        {
-          refuse (self, packet, NETD_COUNT_FLOW_LIMIT);
-          return;
-        }
-      netd_raise_mss (packet, frame, ENGINE_MSS);
-    }
+    netd_raise_mss (packet, frame, ENGINE_MSS);
   netd_coalescer_add (self->coalescer, packet);
 }
 
@@ -157,7 +158,9 @@ is_echo_request (const NetdPacket *packet)
 static void
 receive_udp_for_gateway (NetdGateway *self, const NetdPacket *packet)
 {
-  if (packet->destination_port == DNS_PORT)
+  if (packet->destination_port == DNS_PORT && !netd_network_has_descriptors (self->network))
+    netd_port_count (self->port, NETD_COUNT_FLOW_LIMIT, 1);
+  else if (packet->destination_port == DNS_PORT)
     {
       netd_port_charge (self->port, QUERY_CHARGE);
       netd_dns_query (self->dns, packet);
@@ -293,6 +296,7 @@ make_engine (NetdGateway *self)
     .ip = netd_port_get_ip (self->port),
     .index = netd_port_get_index (self->port),
     .flow_limit = NETD_FLOWS_PER_PORT,
+    .admit = admit_cb,
     .socket_directory = netd_network_get_socket_directory (self->network),
     .send = send_cb,
     .serve = serve_cb,

@@ -16,12 +16,20 @@
 #include "netd-gateway.h"
 #include "netd-guard.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <gio/gio.h>
 
 #define PORTS_MAX 65532
 #define READ_BUFFER_SIZE (256 * 1024)
+
+/* Of the descriptors there may be: one part in so many is not for guests. */
+#define DESCRIPTORS_KEPT 8
+#define DESCRIPTORS_PER_FLOW 4
 
 /* Copies of a broadcast that cost as much as one wasted frame. */
 #define COPIES_PER_CHARGE 4
@@ -48,6 +56,8 @@ struct _NetdNetwork
   GPtrArray *spare; /* the other list: while ports are flushed, theirs; else empty */
   NetdTimer *timer; /* for those that became dirty while others were flushed */
 
+  guint descriptors; /* at most */
+  guint most_flows;
   guint n_flows; /* of all ports, as of flows_at */
   gint64 flows_at;
 
@@ -376,11 +386,34 @@ add_flows (NetdPort *port, gpointer user_data)
 /* Half of what the network may have is for whoever comes first; the other half is shared out, so
  * that no guest finds all of it taken. */
 gboolean
-netd_flows_have_room (guint all, guint own, guint n_ports)
+netd_flows_have_room (guint most, guint all, guint own, guint n_ports)
 {
-  guint half = NETD_FLOWS_PER_NETWORK / 2;
+  guint half = most / 2;
 
-  return all < half || (all < NETD_FLOWS_PER_NETWORK && own < MAX (half / MAX (n_ports, 1), 1));
+  return all < half || (all < most && own < MAX (half / MAX (n_ports, 1), 1));
+}
+
+/* Descriptors are given out from the lowest number on. */
+gboolean
+netd_network_has_descriptors (NetdNetwork *self)
+{
+  int next = fcntl (STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+
+  if (next < 0)
+    return errno != EMFILE && errno != ENFILE;
+  close (next);
+  return (guint) next < self->descriptors - self->descriptors / DESCRIPTORS_KEPT;
+}
+
+static void
+set_up_limits (NetdNetwork *self)
+{
+  struct rlimit limit = { .rlim_cur = RLIM_INFINITY };
+
+  if (getrlimit (RLIMIT_NOFILE, &limit) < 0)
+    g_warning ("the limit of descriptors is not known: %s", g_strerror (errno));
+  self->descriptors = (guint) MIN (limit.rlim_cur, G_MAXINT);
+  self->most_flows = MIN (NETD_FLOWS_PER_NETWORK, self->descriptors / DESCRIPTORS_PER_FLOW);
 }
 
 /* The sum is made anew once in a millisecond at most. */
@@ -393,7 +426,9 @@ netd_network_admit_flow (NetdNetwork *self, NetdPort *port)
       self->n_flows = 0;
       netd_network_foreach (self, add_flows, &self->n_flows);
     }
-  if (!netd_flows_have_room (self->n_flows, count_flows (port), g_hash_table_size (self->by_vm_id)))
+  if (!netd_flows_have_room (self->most_flows, self->n_flows, count_flows (port),
+                             g_hash_table_size (self->by_vm_id))
+      || !netd_network_has_descriptors (self))
     return FALSE;
   self->n_flows++;
   return TRUE;
@@ -417,6 +452,7 @@ netd_network_new (NetdLoop *loop, const NetdPlan *plan, NetdCounters *counters)
   self->spare = g_ptr_array_new ();
   self->timer = netd_timer_new (loop, timer_cb, self);
   self->flows_at = -1;
+  set_up_limits (self);
   self->buffer = g_malloc (READ_BUFFER_SIZE);
   netd_resolvers_parse (&self->resolvers, "");
   netd_loop_set_turn_func (loop, turn_cb, self);

@@ -53,9 +53,13 @@ guint8 *netd_network_get_buffer (NetdNetwork *self, gsize *size);
 void netd_network_port_changed (NetdNetwork *self, NetdPort *port);
 /* Whether @port may open one more flow, as far as all flows of the network go. */
 gboolean netd_network_admit_flow (NetdNetwork *self, NetdPort *port);
-/* The rule of that: there are @all flows, @own of the port's, and @n_ports. Pure. */
-gboolean netd_flows_have_room (guint all, guint own, guint n_ports);
+/* The rule of that: there are @all flows of @most, @own of the port's, and @n_ports. Pure. */
+gboolean netd_flows_have_room (guint most, guint all, guint own, guint n_ports);
+/* Whether there are descriptors for what guests want. The last ones are kept for what the network
+ * itself needs: the daemon on the control socket, streams of VMs that come up. */
+gboolean netd_network_has_descriptors (NetdNetwork *self);
 
-/* Flows of one guest, and of all guests of a network together. */
+/* Flows of one guest, and of all guests of a network together: fewer where there are fewer than four
+ * descriptors for each, as a flow may take three. */
 #define NETD_FLOWS_PER_PORT 512
 #define NETD_FLOWS_PER_NETWORK 4096

@@ -57,6 +57,12 @@ netd_network_get_loop (NetdNetwork *self)
   return self->loop;
 }
 
+gboolean
+netd_network_has_descriptors (NetdNetwork *self)
+{
+  return TRUE;
+}
+
 NetdPort *
 netd_network_find (NetdNetwork *self, const char *vm_id)
 {

@@ -597,24 +597,25 @@ test_flow_limit (Fixture *fixture, gconstpointer data)
 static void
 test_flows_of_all (void)
 {
+  const guint most = NETD_FLOWS_PER_NETWORK;
   guint all = 0;
 
-  g_assert_true (netd_flows_have_room (0, 0, 1));
-  g_assert_true (netd_flows_have_room (NETD_FLOWS_PER_NETWORK / 2 - 1, 500, 100));
-  g_assert_false (netd_flows_have_room (NETD_FLOWS_PER_NETWORK / 2, 500, 100));
+  g_assert_true (netd_flows_have_room (most, 0, 0, 1));
+  g_assert_true (netd_flows_have_room (most, most / 2 - 1, 500, 100));
+  g_assert_false (netd_flows_have_room (most, most / 2, 500, 100));
   for (guint i = 0; i < 100; i++)
     {
       guint own = 0;
 
-      while (netd_flows_have_room (all, own, 100) && own < NETD_FLOWS_PER_PORT)
+      while (netd_flows_have_room (most, all, own, 100) && own < NETD_FLOWS_PER_PORT)
         {
           own++;
           all++;
         }
-      g_assert_cmpuint (own, >=, NETD_FLOWS_PER_NETWORK / 2 / 100);
+      g_assert_cmpuint (own, >=, most / 2 / 100);
     }
-  g_assert_cmpuint (all, <=, NETD_FLOWS_PER_NETWORK);
-  g_assert_false (netd_flows_have_room (NETD_FLOWS_PER_NETWORK, 0, 100));
+  g_assert_cmpuint (all, <=, most);
+  g_assert_false (netd_flows_have_room (most, most, 0, 100));
 }
 
 /* --- Capture --- */

@@ -10,6 +10,8 @@
  */
 #include "netd-control-private.h"
 
+#include "netd-descriptor.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -74,24 +76,9 @@ client_break (NetdClient *self)
 static gboolean
 send_line (NetdClient *self, Line *line)
 {
-  char control[CMSG_SPACE (sizeof (int))] = { 0 };
-  struct iovec piece = { line->text + line->sent, line->length - line->sent };
-  struct msghdr message = { .msg_iov = &piece, .msg_iovlen = 1 };
-  gssize n;
+  gssize n = netd_descriptor_send (self->fd, line->text + line->sent, line->length - line->sent,
+                                   line->fd);
 
-  if (line->fd >= 0)
-    {
-      struct cmsghdr *header;
-
-      message.msg_control = control;
-      message.msg_controllen = sizeof control;
-      header = CMSG_FIRSTHDR (&message);
-      header->cmsg_level = SOL_SOCKET;
-      header->cmsg_type = SCM_RIGHTS;
-      header->cmsg_len = CMSG_LEN (sizeof (int));
-      memcpy (CMSG_DATA (header), &line->fd, sizeof (int));
-    }
-  n = sendmsg (self->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (n < 0)
     {
       if (errno != EAGAIN && errno != EINTR)
@@ -217,12 +204,16 @@ static void
 receive (NetdClient *self)
 {
   char buffer[READ_SIZE];
-  char control[CMSG_SPACE (NETD_CONTROL_FDS_MAX * sizeof (int))];
+  union
+  {
+    char space[CMSG_SPACE (NETD_CONTROL_FDS_MAX * sizeof (int))];
+    struct cmsghdr align;
+  } control;
   struct iovec piece = { buffer, sizeof buffer };
   struct msghdr message = {
     .msg_iov = &piece,
     .msg_iovlen = 1,
-    .msg_control = control,
+    .msg_control = &control,
     .msg_controllen = sizeof control,
   };
   gssize n = recvmsg (self->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);

@@ -21,6 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "netd-descriptor.h"
 #include "netd-sandbox.h"
 #include "netd-warden-resolver.h"
 #include "netd-warden-sockets.h"
@@ -140,27 +141,7 @@ signals_cb (guint32 events, gpointer user_data)
 static gboolean
 send_message (Warden *self, const void *message, gsize length, int fd)
 {
-  struct iovec part = { (void *) message, length };
-  union
-  {
-    char space[CMSG_SPACE (sizeof (int))];
-    struct cmsghdr align;
-  } control = { 0 };
-  struct msghdr header = { .msg_iov = &part, .msg_iovlen = 1 };
-
-  if (fd >= 0)
-    {
-      struct cmsghdr *rights;
-
-      header.msg_control = &control;
-      header.msg_controllen = sizeof control;
-      rights = CMSG_FIRSTHDR (&header);
-      rights->cmsg_level = SOL_SOCKET;
-      rights->cmsg_type = SCM_RIGHTS;
-      rights->cmsg_len = CMSG_LEN (sizeof fd);
-      memcpy (CMSG_DATA (rights), &fd, sizeof fd);
-    }
-  return sendmsg (self->channel, &header, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0;
+  return netd_descriptor_send (self->channel, message, length, fd) >= 0;
 }
 
 /* FALSE when it has to be tried again. */

@@ -9,12 +9,12 @@
  */
 #include "netd-config.h"
 
-#include "netd-json.h"
-
 #include <arpa/inet.h>
 #include <string.h>
 
 #include <gio/gio.h>
+
+#include "netd-json.h"
 
 #define CONFIG_VERSION 1
 #define NAME_MAX_LENGTH 63

@@ -9,15 +9,15 @@
  */
 #include "netd-control-private.h"
 
-#include "netd-gateway.h"
-#include "netd-json.h"
-#include "netd-sandbox.h"
-
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
 #include <gio/gio.h>
+
+#include "netd-gateway.h"
+#include "netd-json.h"
+#include "netd-sandbox.h"
 
 #define ID_MAX 128
 #define STATUS_MAX 48 /* ports, and forwards, in one answer */

@@ -10,14 +10,14 @@
  */
 #include "netd-control-private.h"
 
-#include "netd-descriptor.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "netd-descriptor.h"
 
 #define READ_SIZE 16384
 #define ACCEPTS_PER_TURN 16

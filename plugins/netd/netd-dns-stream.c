@@ -6,13 +6,13 @@
  */
 #include "netd-dns-stream.h"
 
-#include "netd-relay.h"
-
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "netd-relay.h"
 
 struct _NetdDnsStreams
 {

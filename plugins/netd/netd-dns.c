@@ -11,15 +11,15 @@
  */
 #include "netd-dns.h"
 
-#include "netd-dns-message.h"
-#include "netd-dns-stream.h"
-
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "netd-dns-message.h"
+#include "netd-dns-stream.h"
 
 #define DNS_PORT 53
 #define QUERY_MAX 4096

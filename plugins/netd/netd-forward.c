@@ -7,11 +7,6 @@
  */
 #include "netd-forward.h"
 
-#include "netd-gateway.h"
-#include "netd-relay.h"
-#include "netd-resolvers.h"
-#include "netd-udp-forward.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
@@ -21,6 +16,11 @@
 #include <unistd.h>
 
 #include <gio/gio.h>
+
+#include "netd-gateway.h"
+#include "netd-relay.h"
+#include "netd-resolvers.h"
+#include "netd-udp-forward.h"
 
 #define ACCEPTS_PER_TURN 16
 #define FIRST_UNPRIVILEGED_PORT 1024

@@ -9,10 +9,10 @@
  */
 #include "netd-metadata.h"
 
-#include "netd-relay.h"
-
 #include <sys/epoll.h>
 #include <unistd.h>
+
+#include "netd-relay.h"
 
 /* For a connection whose guest has said its last word: enough when the daemon is there. */
 #define HALF_CLOSED_HOLD_MS 2000

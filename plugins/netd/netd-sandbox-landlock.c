@@ -12,11 +12,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/landlock.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include <gio/gio.h>
 
 /* Rights that came after the first version, and the version that brought them. */
 static const struct

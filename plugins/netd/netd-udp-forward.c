@@ -10,13 +10,13 @@
  */
 #include "netd-udp-forward.h"
 
-#include "netd-resolvers.h"
-
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "netd-resolvers.h"
 
 #define GATEWAY_PORTS 40000
 #define DATAGRAMS_PER_TURN 32

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-#include "netd-opener.h"
+#include <sys/types.h>
 
 /* The half of netd that stays outside of the sandbox: it sees no frame and parses nothing of a
  * guest's. It opens what the other half asks for by name, when netd.json says that the network has

@@ -7,7 +7,6 @@
 
 #include "vmm-netd-json.h"
 
-#include <string.h>
 
 #include "interfaces/vmm-error.h"
 

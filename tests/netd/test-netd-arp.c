@@ -2,7 +2,6 @@
 /* The gateway's ARP: which addresses it answers for, and with what. */
 #include "netd-arp.h"
 
-#include <string.h>
 
 static const NetdMac guest_mac = { { 0x02, 0xde, 192, 168, 127, 2 } };
 static const NetdMac gateway_mac = { { 0x02, 0xde, 192, 168, 127, 1 } };

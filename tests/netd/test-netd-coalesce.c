@@ -2,7 +2,6 @@
 /* Merging segments: what is merged and what ends it, that order and bytes are kept, and that
  * nothing damaged is made to look sound. */
 #include "netd-offload.h"
-
 #include "tcp-frames.h"
 
 #define MERGED_MAX 65535

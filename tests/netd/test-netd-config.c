@@ -2,7 +2,6 @@
 /* netd.json: what is read from it, and everything that is refused. */
 #include "netd-config.h"
 
-#include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>

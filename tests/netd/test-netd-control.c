@@ -2,20 +2,19 @@
 /* The control socket: what is said to whom, which descriptor goes where, and what becomes of
  * clients that say nonsense, too much, or nothing. The network behind it is a fake one. */
 
-#include "service-kit.h"
-
 #include "netd-control.h"
-#include "netd-gateway.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 
 #include <gio/gio.h>
 #include <glib/gstdio.h>
 #include <json-glib/json-glib.h>
+
+#include "netd-gateway.h"
+#include "service-kit.h"
 
 #define MANY_PORTS 100
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The NAT engine's connections into the guest. */
 
-#include "engine-kit.h"
-
 #include <fcntl.h>
+
+#include "engine-kit.h"
 
 #define LIMIT 100
 

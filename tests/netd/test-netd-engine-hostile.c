@@ -2,9 +2,9 @@
 /* The NAT engine against guests that want too much, or break it: limits, and what libslirp would
  * not survive. */
 
-#include "engine-kit.h"
-
 #include <sys/resource.h>
+
+#include "engine-kit.h"
 
 #define LIMIT 128
 #define FLOOD 2000

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The NAT engine: what a guest opens to the outside, to the services and to the host's alias. */
 
-#include "engine-kit.h"
-
 #include <fcntl.h>
 #include <sched.h>
 
+#include "engine-kit.h"
 #include "private-net.h"
 
 #define LARGE (1024 * 1024)

@@ -3,19 +3,18 @@
  * port cannot be had. The network around it is a fake one, whose guests answer when the test says
  * so. */
 
-#include "service-kit.h"
+#include "netd-forward.h"
 
 #include <arpa/inet.h>
-
-#include "netd-forward.h"
-#include "netd-gateway.h"
-#include "netd-resolvers.h"
-#include "netd-udp-forward.h"
-
 #include <fcntl.h>
 #include <sys/resource.h>
 
 #include <gio/gio.h>
+
+#include "netd-gateway.h"
+#include "netd-resolvers.h"
+#include "netd-udp-forward.h"
+#include "service-kit.h"
 
 #define VM "vm-1"
 

@@ -2,9 +2,9 @@
 /* A guest's connections to the metadata address: carried to the VM's own socket, held while nobody
  * is there, forgotten in time. The test is the warden at the other end of the opener's channel. */
 
-#include "service-kit.h"
-
 #include "netd-metadata.h"
+
+#include "service-kit.h"
 
 #define VM "vm-1"
 

@@ -2,11 +2,11 @@
 /* Bytes between two sockets: all of them, in order, each direction with an end of its own, and no
  * work at all when nothing moves. */
 
-#include "service-kit.h"
-
 #include "netd-relay.h"
 
 #include <sys/epoll.h>
+
+#include "service-kit.h"
 
 #define BULK (50 * 1024 * 1024)
 #define PATTERN 1000003 /* a prime: no period of it is one of a buffer */

@@ -2,7 +2,6 @@
 /* Cutting large frames: what comes out fits, is sound by its own checksums, and put together again
  * is what went in. And the MSS that makes the engine send large ones. */
 #include "netd-offload.h"
-
 #include "tcp-frames.h"
 
 typedef struct

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Datagrams between peers on the host and a guest: who is who, for how long, and how many. */
 
-#include "service-kit.h"
+#include "netd-udp-forward.h"
 
 #include "netd-resolvers.h"
-#include "netd-udp-forward.h"
+#include "service-kit.h"
 
 #define GATEWAY NETD_IP (10, 1, 2, 1)
 #define GUEST NETD_IP (10, 1, 2, 3)

@@ -2,11 +2,11 @@
 /* DNS on the gateway, with name servers of the test's own on the loopback: honest ones, silent
  * ones, ones that lie, ones that are not there. */
 
-#include "service-kit.h"
-
 #include "netd-dns.h"
+
 #include "netd-dns-message.h"
 #include "netd-dns-stream.h"
+#include "service-kit.h"
 
 #define GUEST_PORT 40001
 #define GATEWAY NETD_IP (10, 1, 2, 1)
@@ -140,24 +140,43 @@ use_server (NetdSocketAddress *address, const char *text, int fd)
     g_assert_cmpint (getsockname (fd, &address->any, &length), ==, 0);
 }
 
+/* Connections that ended a moment ago, whosever they were, hold no port. */
+static gboolean
+listen_for_tcp (Fixture *fixture, guint index)
+{
+  const NetdSocketAddress *name = &fixture->resolvers.servers[index];
+  const int one = 1;
+  int fd = socket (AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+  g_assert_cmpint (setsockopt (fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one), ==, 0);
+  if (bind (fd, &name->any, sizeof name->v4) < 0 || listen (fd, 64) < 0)
+    {
+      close (fd);
+      return FALSE;
+    }
+  fixture->tcp[index] = fd;
+  return TRUE;
+}
+
 /* Server @index; @with_udp and @with_tcp: whether anybody is there, on one port. */
 static void
 add_server (Fixture *fixture, gboolean with_udp, gboolean with_tcp)
 {
   guint index = fixture->resolvers.n_servers++;
   g_autofree char *address = g_strdup_printf ("127.0.0.%u", index + 1);
+  gboolean is_there = FALSE;
   guint16 port = 0;
 
-  fixture->udp[index] = kit_listen (SOCK_DGRAM, address, &port);
-  use_server (&fixture->resolvers.servers[index], NULL, fixture->udp[index]);
-  if (with_tcp)
+  /* A port that is free for UDP may be somebody's for TCP. */
+  for (guint i = 0; i < 100 && !is_there; i++)
     {
-      const NetdSocketAddress *name = &fixture->resolvers.servers[index];
-
-      fixture->tcp[index] = socket (AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-      g_assert_cmpint (bind (fixture->tcp[index], &name->any, sizeof name->v4), ==, 0);
-      g_assert_cmpint (listen (fixture->tcp[index], 64), ==, 0);
+      fixture->udp[index] = kit_listen (SOCK_DGRAM, address, &port);
+      use_server (&fixture->resolvers.servers[index], NULL, fixture->udp[index]);
+      is_there = !with_tcp || listen_for_tcp (fixture, index);
+      if (!is_there)
+        close (fixture->udp[index]);
     }
+  g_assert_true (is_there);
   if (!with_udp)
     {
       close (fixture->udp[index]);

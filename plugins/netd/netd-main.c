@@ -17,7 +17,6 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 #ifdef __GLIBC__
@@ -160,7 +159,8 @@ take_lock (Process *self, GError **error)
   gboolean done;
   int code;
 
-  self->lock = open (path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  /* Not to write to: the sandboxed half keeps it. */
+  self->lock = open (path, O_RDONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
   if (self->lock < 0)
     return fail (error, "open", path);
   if (flock (self->lock, LOCK_EX | LOCK_NB) == 0)

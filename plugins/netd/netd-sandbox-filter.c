@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <seccomp.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -74,7 +75,6 @@ static const char *const common_calls[] = {
 static const char *const switch_calls[] = {
   "accept",
   "accept4",
-  "bind",
   "fdatasync",
   "ftruncate",
   "getpeername",
@@ -183,12 +183,15 @@ allow_if (Filter *filter, const char *name, struct scmp_arg_cmp condition)
   add (filter, SCMP_ACT_ALLOW, name, 1, &condition);
 }
 
+/* By its protocol, too: behind the same family and kind are some of which nothing is needed, and
+ * which the kernel would load modules for. */
 static void
-allow_socket (Filter *filter, const char *name, int family, int kind)
+allow_socket (Filter *filter, const char *name, int family, int kind, int protocol)
 {
   const struct scmp_arg_cmp conditions[] = {
     SCMP_A0 (SCMP_CMP_EQ, (guint64) family),
     SCMP_A1 (SCMP_CMP_MASKED_EQ, KIND_OF_SOCKET, (guint64) kind),
+    SCMP_A2 (SCMP_CMP_EQ, (guint64) protocol),
   };
 
   add (filter, SCMP_ACT_ALLOW, name, G_N_ELEMENTS (conditions), conditions);
@@ -196,12 +199,12 @@ allow_socket (Filter *filter, const char *name, int family, int kind)
 
 /* The family of an address is out of a filter's sight, its length is not. Names of abstract
  * sockets, which share the host's network namespace and are in no folder, are as long as they are;
- * paths always come as a whole sockaddr_un. So hardly one abstract socket can be named, even by
- * kernels whose Landlock does not know them. */
+ * paths always come as a whole sockaddr_un. So hardly one abstract socket can be named, neither to
+ * connect to it nor to take its name, even where Landlock does not know them. */
 static void
-allow_connect (Filter *filter, socklen_t length)
+allow_address (Filter *filter, const char *name, socklen_t length)
 {
-  allow_if (filter, "connect", SCMP_A2 (SCMP_CMP_EQ, length));
+  allow_if (filter, name, SCMP_A2 (SCMP_CMP_EQ, length));
 }
 
 /* Of memory nothing can be made code. */
@@ -229,7 +232,7 @@ allow_common (Filter *filter)
     }
   /* To end itself by a signal. */
   allow_if (filter, "tgkill", SCMP_A0 (SCMP_CMP_EQ, (guint64) getpid ()));
-  allow_connect (filter, sizeof (struct sockaddr_un));
+  allow_address (filter, "connect", sizeof (struct sockaddr_un));
 #ifdef NETD_WITH_SANITIZER
   add_all (filter, SCMP_ACT_ALLOW, sanitizer_calls);
 #else
@@ -238,29 +241,67 @@ allow_common (Filter *filter)
 }
 
 static void
+allow_option (Filter *filter, const char *name, int level, int option)
+{
+  const struct scmp_arg_cmp conditions[] = {
+    SCMP_A1 (SCMP_CMP_EQ, (guint64) level),
+    SCMP_A2 (SCMP_CMP_EQ, (guint64) option),
+  };
+
+  add (filter, SCMP_ACT_ALLOW, name, G_N_ELEMENTS (conditions), conditions);
+}
+
+/* Of hundreds that sockets have, programs for filters among them. */
+static void
+allow_options (Filter *filter)
+{
+  static const struct
+  {
+    int level;
+    int option;
+  } set[] = {
+    { SOL_SOCKET, SO_KEEPALIVE },       { SOL_SOCKET, SO_LINGER },
+    { SOL_SOCKET, SO_OOBINLINE },       { SOL_SOCKET, SO_REUSEADDR },
+    { IPPROTO_IP, IP_MTU_DISCOVER },    { IPPROTO_IP, IP_PKTINFO },
+    { IPPROTO_IP, IP_RECVERR },         { IPPROTO_IP, IP_TOS },
+    { IPPROTO_IP, IP_TTL },             { IPPROTO_IPV6, IPV6_RECVERR },
+    { IPPROTO_IPV6, IPV6_RECVPKTINFO }, { IPPROTO_IPV6, IPV6_UNICAST_HOPS },
+    { IPPROTO_IPV6, IPV6_V6ONLY },      { IPPROTO_TCP, TCP_NODELAY },
+  };
+
+  for (guint i = 0; i < G_N_ELEMENTS (set); i++)
+    allow_option (filter, "setsockopt", set[i].level, set[i].option);
+  allow_option (filter, "getsockopt", SOL_SOCKET, SO_ERROR);
+  allow_option (filter, "getsockopt", SOL_SOCKET, SO_PEERCRED);
+}
+
+static void
 allow_switch (Filter *filter)
 {
-  static const int levels[] = { SOL_SOCKET, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, IPPROTO_UDP };
+  static const int families[] = { AF_INET, AF_INET6 };
+  static const socklen_t lengths[]
+      = { sizeof (struct sockaddr_in), sizeof (struct sockaddr_in6), sizeof (struct sockaddr_un) };
   static const unsigned long ioctls[] = { FIONREAD, FIONBIO };
 
   add_all (filter, SCMP_ACT_ALLOW, switch_calls);
   /* To read limits, not to set them. */
   add (filter, SCMP_ACT_ALLOW, "getrlimit", 0, NULL);
   allow_if (filter, "prlimit64", SCMP_A2 (SCMP_CMP_EQ, 0));
-  allow_socket (filter, "socket", AF_INET, SOCK_STREAM);
-  allow_socket (filter, "socket", AF_INET, SOCK_DGRAM);
-  allow_socket (filter, "socket", AF_INET6, SOCK_STREAM);
-  allow_socket (filter, "socket", AF_INET6, SOCK_DGRAM);
-  /* Not of datagrams: those go to any name without a connect(). */
-  allow_socket (filter, "socket", AF_UNIX, SOCK_STREAM);
-  allow_socket (filter, "socketpair", AF_UNIX, SOCK_STREAM);
-  allow_connect (filter, sizeof (struct sockaddr_in));
-  allow_connect (filter, sizeof (struct sockaddr_in6));
-  for (guint i = 0; i < G_N_ELEMENTS (levels); i++)
+  for (guint i = 0; i < G_N_ELEMENTS (families); i++)
     {
-      allow_if (filter, "getsockopt", SCMP_A1 (SCMP_CMP_EQ, (guint64) levels[i]));
-      allow_if (filter, "setsockopt", SCMP_A1 (SCMP_CMP_EQ, (guint64) levels[i]));
+      allow_socket (filter, "socket", families[i], SOCK_STREAM, 0);
+      allow_socket (filter, "socket", families[i], SOCK_DGRAM, 0);
     }
+  allow_socket (filter, "socket", AF_INET, SOCK_DGRAM, IPPROTO_ICMP);
+  /* Not of datagrams: those go to any name without a connect(). */
+  allow_socket (filter, "socket", AF_UNIX, SOCK_STREAM, 0);
+  allow_socket (filter, "socketpair", AF_UNIX, SOCK_STREAM, 0);
+  for (guint i = 0; i < G_N_ELEMENTS (lengths); i++)
+    {
+      allow_address (filter, "bind", lengths[i]);
+      allow_address (filter, "connect", lengths[i]);
+    }
+  allow_options (filter);
   for (guint i = 0; i < G_N_ELEMENTS (ioctls); i++)
     allow_if (filter, "ioctl", SCMP_A1 (SCMP_CMP_EQ, ioctls[i]));
 }
@@ -271,8 +312,8 @@ allow_warden (Filter *filter)
   add_all (filter, SCMP_ACT_ALLOW, warden_calls);
   allow_if (filter, "open", SCMP_A1 (SCMP_CMP_MASKED_EQ, OPEN_TO_CHANGE, 0));
   allow_if (filter, "openat", SCMP_A2 (SCMP_CMP_MASKED_EQ, OPEN_TO_CHANGE, 0));
-  allow_socket (filter, "socket", AF_UNIX, SOCK_STREAM);
-  allow_if (filter, "getsockopt", SCMP_A1 (SCMP_CMP_EQ, SOL_SOCKET));
+  allow_socket (filter, "socket", AF_UNIX, SOCK_STREAM, 0);
+  allow_option (filter, "getsockopt", SOL_SOCKET, SO_ERROR);
   /* Numbers of interfaces, for name servers with a scope. */
   allow_if (filter, "ioctl", SCMP_A1 (SCMP_CMP_EQ, SIOCGIFINDEX));
 }

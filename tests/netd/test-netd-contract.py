@@ -794,6 +794,11 @@ def test_the_sandbox_is_closed(bench):
     root = pathlib.Path(f"/proc/{switch}/root")
     names = [str(path) for path in root.rglob("*")]
     assert all(path.is_socket() or path.is_dir() for path in root.rglob("*")), names
+    for entry in pathlib.Path(f"/proc/{switch}/fd").iterdir():
+        target, details = os.readlink(entry), pathlib.Path(f"/proc/{switch}/fdinfo/{entry.name}").read_text()
+        may_write = int(details.split("flags:")[1].split()[0], 8) & os.O_ACCMODE
+        is_ours = target in (str(network.log), "/dev/null") or target.startswith("/memfd:")
+        assert not target.startswith("/") or not may_write or is_ours, f"it can write to {target}"
 
 
 TESTS = [function for name, function in list(globals().items()) if name.startswith("test_")]

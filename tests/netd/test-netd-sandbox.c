@@ -237,6 +237,79 @@ option_of_netfilter (void)
 }
 
 static int
+program_of_filter (void)
+{
+  guint64 none[2] = { 0 };
+
+  return result_of (setsockopt (socket (AF_INET, SOCK_DGRAM, 0), SOL_SOCKET, SO_ATTACH_FILTER, none,
+                                sizeof none));
+}
+
+static int
+protocol_above_tcp (void)
+{
+  return result_of (
+      setsockopt (socket (AF_INET, SOCK_STREAM, 0), IPPROTO_TCP, 31 /* TCP_ULP */, "tls", 3));
+}
+
+static int
+to_groups (void)
+{
+  struct ip_mreq group = { .imr_multiaddr.s_addr = htonl (0xe00000fb) };
+
+  return result_of (setsockopt (socket (AF_INET, SOCK_DGRAM, 0), IPPROTO_IP, IP_ADD_MEMBERSHIP,
+                                &group, sizeof group));
+}
+
+static int
+mptcp_socket (void)
+{
+  return result_of (socket (AF_INET, SOCK_STREAM, 262));
+}
+
+static int
+sctp_socket (void)
+{
+  return result_of (socket (AF_INET, SOCK_STREAM, IPPROTO_SCTP));
+}
+
+static int
+l2tp_socket (void)
+{
+  return result_of (socket (AF_INET, SOCK_DGRAM, 115));
+}
+
+/* A name that clients of another program may ask for. */
+static int
+take_abstract_name (void)
+{
+  struct sockaddr_un address = { .sun_family = AF_UNIX, .sun_path = "\0netd-test-sandbox-name" };
+
+  return result_of (bind (socket (AF_UNIX, SOCK_STREAM, 0), (struct sockaddr *) &address,
+                          offsetof (struct sockaddr_un, sun_path) + 23));
+}
+
+/* The kernel chooses. */
+static int
+take_any_abstract_name (void)
+{
+  struct sockaddr_un address = { .sun_family = AF_UNIX };
+
+  return result_of (bind (socket (AF_UNIX, SOCK_STREAM, 0), (struct sockaddr *) &address,
+                          sizeof address.sun_family));
+}
+
+#ifndef NETD_WITH_SANITIZER
+static int
+fewer_descriptors (void)
+{
+  struct rlimit limit = { 16, 16 };
+
+  return result_of (syscall (SYS_prlimit64, 0, RLIMIT_NOFILE, &limit, NULL));
+}
+#endif
+
+static int
 ask_for_interfaces (void)
 {
   char space[64] = { 0 };
@@ -352,6 +425,14 @@ static const struct
   { "AF_UNIX datagrams", unix_datagram_socket },
   { "AF_UNIX datagram pair", unix_datagram_pair },
   { "netfilter option", option_of_netfilter },
+  { "SO_ATTACH_FILTER", program_of_filter },
+  { "TCP_ULP", protocol_above_tcp },
+  { "IP_ADD_MEMBERSHIP", to_groups },
+  { "MPTCP", mptcp_socket },
+  { "SCTP", sctp_socket },
+  { "L2TP", l2tp_socket },
+  { "abstract name", take_abstract_name },
+  { "any abstract name", take_any_abstract_name },
   { "interfaces", ask_for_interfaces },
   { "TIOCSTI", push_into_terminal },
   { "F_SETOWN", own_signals },
@@ -366,6 +447,9 @@ static const struct
   { "sethostname", rename_host },
   { "shmget", share_memory },
   { "setrlimit", more_descriptors },
+#ifndef NETD_WITH_SANITIZER
+  { "prlimit64", fewer_descriptors },
+#endif
 };
 
 static void

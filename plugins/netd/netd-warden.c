@@ -5,6 +5,9 @@
  * which the other half takes as its own end; and however this process ends, the kernel ends the
  * other.
  *
+ * The network's file is its life: who removes it, or the whole folder, wants no network, and may have
+ * no way to find this process. A file is never gone while it is replaced.
+ *
  * What comes over the channel is from a process that guests may have taken over. It is two kinds of
  * message of a fixed size, answered within limits. Nothing else of the other half's reaches this
  * one.
@@ -12,6 +15,7 @@
 #include "netd-warden.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +25,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "netd-config.h"
 #include "netd-descriptor.h"
 #include "netd-sandbox.h"
 #include "netd-warden-resolver.h"
@@ -28,6 +33,8 @@
 
 #define RESOLV_CONF "/etc/resolv.conf"
 #define MESSAGES_PER_TURN 64
+/* What the other half does not take. Above, it is not listened to. */
+#define UNSENT_MAX 64
 /* For the other half to end by itself, before this one does and takes it along. */
 #define END_MS 2000
 /* Descriptors in flight are limited by the kernel, per user. */
@@ -48,6 +55,8 @@ typedef struct
   GQueue unsent;               /* Opened, while the channel has no room */
   NetdResolverMessage *unsent_resolvers; /* or NULL */
   NetdPathWatcher *watcher;
+  char *config; /* path of the network's file */
+  NetdPathWatch *config_watch;
   NetdWardenSockets *sockets;
   NetdWardenResolver *resolver;
 } Warden;
@@ -120,6 +129,13 @@ look_after_child (Warden *self)
 }
 
 static void
+end_by_itself (Warden *self)
+{
+  self->is_ending = TRUE;
+  close_channel (self);
+}
+
+static void
 signals_cb (guint32 events, gpointer user_data)
 {
   Warden *self = user_data;
@@ -129,10 +145,26 @@ signals_cb (guint32 events, gpointer user_data)
     {
       if (info.ssi_signo == SIGCHLD)
         continue;
-      self->is_ending = TRUE;
-      close_channel (self);
+      end_by_itself (self);
     }
   look_after_child (self);
+}
+
+static void
+config_cb (gpointer user_data)
+{
+  Warden *self = user_data;
+  int fd = open (self->config, O_PATH | O_CLOEXEC);
+
+  if (fd >= 0)
+    {
+      close (fd);
+      return;
+    }
+  if (errno != ENOENT || self->is_ending)
+    return;
+  g_warning ("%s is gone, and with it this network", self->config);
+  end_by_itself (self);
 }
 
 /* --- To the other half --- */
@@ -144,6 +176,18 @@ send_message (Warden *self, const void *message, gsize length, int fd)
   return netd_descriptor_send (self->channel, message, length, fd) >= 0;
 }
 
+static gboolean
+is_listening (Warden *self)
+{
+  return self->unsent.length < UNSENT_MAX;
+}
+
+static void
+watch_channel (Warden *self, guint32 events)
+{
+  netd_watch_set_events (self->channel_watch, events | (is_listening (self) ? EPOLLIN : 0));
+}
+
 /* FALSE when it has to be tried again. */
 static gboolean
 settle_send (Warden *self, gboolean sent)
@@ -152,12 +196,12 @@ settle_send (Warden *self, gboolean sent)
     return TRUE;
   if (errno == EAGAIN || errno == EINTR)
     {
-      netd_watch_set_events (self->channel_watch, EPOLLIN | EPOLLOUT);
+      watch_channel (self, EPOLLOUT);
       return FALSE;
     }
   if (errno == ETOOMANYREFS || errno == ENOBUFS || errno == ENOMEM)
     {
-      netd_watch_set_events (self->channel_watch, EPOLLIN);
+      watch_channel (self, 0);
       netd_timer_start (self->crowded_timer, CROWDED_RETRY_MS);
       return FALSE;
     }
@@ -193,7 +237,7 @@ send_unsent (Warden *self)
       opened_free (g_queue_pop_head (&self->unsent));
     }
   if (self->channel >= 0)
-    netd_watch_set_events (self->channel_watch, EPOLLIN);
+    watch_channel (self, 0);
 }
 
 static void
@@ -205,7 +249,7 @@ opened_cb (guint32 token, int fd, gpointer user_data)
   opened->token = token;
   opened->fd = fd;
   g_queue_push_tail (&self->unsent, opened);
-  if (self->unsent.length == 1)
+  if (self->unsent.length == 1 || !is_listening (self))
     send_unsent (self);
 }
 
@@ -249,7 +293,7 @@ channel_cb (guint32 events, gpointer user_data)
     send_unsent (self);
   if ((events & ~(guint32) EPOLLOUT) == 0)
     return;
-  for (guint i = 0; i < MESSAGES_PER_TURN && self->channel >= 0; i++)
+  for (guint i = 0; i < MESSAGES_PER_TURN && self->channel >= 0 && is_listening (self); i++)
     {
       NetdOpenMessage message;
       /* Truncated or not, what has another size is no message. Descriptors are not taken. */
@@ -305,10 +349,16 @@ run (Warden *self, const char *directory, const char *resolv_conf)
   self->resolver
       = netd_warden_resolver_new (self->loop, self->watcher, resolv_conf, resolvers_cb, self);
 
-  /* Before the loop, as its signal may have come before it was asked for. */
+  self->config = g_build_filename (directory, NETD_CONFIG_FILE, NULL);
+  self->config_watch = netd_path_watch_new (self->watcher, self->config, config_cb, self);
+
+  /* Before the loop, as what they tell may have happened before it was asked for. */
   raise (SIGCHLD);
+  config_cb (self);
   netd_loop_run (self->loop);
 
+  netd_path_watch_free (self->config_watch);
+  g_free (self->config);
   netd_warden_resolver_free (self->resolver);
   netd_warden_sockets_free (self->sockets);
   g_clear_pointer (&self->channel_watch, netd_watch_free);

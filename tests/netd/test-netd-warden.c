@@ -839,6 +839,57 @@ test_garbage (Fixture *fixture, gconstpointer data)
   close (listener);
 }
 
+static guint
+count_descriptors (pid_t pid)
+{
+  g_autofree char *path = g_strdup_printf ("/proc/%d/fd", (int) pid);
+  g_autoptr (GDir) folder = g_dir_open (path, 0, NULL);
+  guint n = 0;
+
+  g_assert_nonnull (folder);
+  while (g_dir_read_name (folder) != NULL)
+    n++;
+  return n;
+}
+
+/* Asks for one after the other and takes none of them; gives up when the warden does not listen any
+ * more. */
+static void
+ask_without_end (Fixture *fixture, const char *vm_id, guint n)
+{
+  NetdOpenMessage message = { .type = NETD_MESSAGE_OPEN, .kind = NETD_OPEN_METADATA };
+  struct pollfd room = { .fd = fixture->channel[1], .events = POLLOUT };
+
+  g_strlcpy (message.vm, vm_id, sizeof message.vm);
+  for (guint i = 0; i < n; i++)
+    {
+      message.token = 100000 + i;
+      if (poll (&room, 1, 500) != 1)
+        return;
+      g_assert_cmpint (send (fixture->channel[1], &message, sizeof message, 0), >, 0);
+    }
+}
+
+/* From a half that has been taken over: what it does not take is not opened for it in advance. */
+static void
+test_not_taken (Fixture *fixture, gconstpointer data)
+{
+  int listener;
+  int port;
+
+  make_folder (fixture, "vms/m-a");
+  port = listen_at (fixture, "vms/m-a/net.sock");
+  listener = bind_at (fixture, "vms/m-a/imds.sock");
+  g_assert_cmpint (listen (listener, 4096), ==, 0);
+  synchronize (fixture);
+  ask_without_end (fixture, "m-a", 900);
+  g_assert_cmpuint (count_descriptors (fixture->warden), <, 200);
+  synchronize (fixture);
+  assert_visits (fixture, "m-a", port);
+  close (listener);
+  close (port);
+}
+
 /* --- Name servers --- */
 
 #define AWAIT_RESOLVERS(fixture, expected)                                                         \
@@ -1245,6 +1296,7 @@ main (int argc, char **argv)
   ADD ("cancel", NULL, test_cancel);
   ADD ("limits", "m-a", test_limits);
   ADD ("garbage", NULL, test_garbage);
+  ADD ("not-taken", "m-a", test_not_taken);
   ADD ("resolver-file", NULL, test_resolver_file);
   ADD ("resolver-links", NULL, test_resolver_links);
   ADD ("resolver-text", NULL, test_resolver_text);

@@ -3,7 +3,8 @@
 """House rules that a compiler does not know.
 
 Includes go one way, files and functions stay small, some calls are banned, every file
-carries its licence, no backend is named in daemon/, translations know their sources.
+carries its licence, no backend is named in daemon/, translations know their sources. In the
+network process only the half outside of the sandbox opens files.
 A line may say /* nocheck: reason */ to be passed over by the banned-call rule.
 
 Usage: check-source.py [--self-test]
@@ -68,6 +69,16 @@ BANNED_ALLOWED = {
     ("daemon/vmm-serve.c", "g_main_loop_run"),
 }
 
+# plugins/netd is a program of its own that faces guests: it shares nothing with the daemon, and
+# these alone, which run before there is a sandbox or outside of it, open anything by name.
+NETD = pathlib.PurePath("plugins/netd")
+NETD_OPENERS = ["netd-main", "netd-config-file", "netd-path-watch", "netd-sandbox", "netd-warden"]
+OPENS = re.compile(
+    r"(?<![\w.>])(?:open|openat|creat|fopen|freopen|opendir|readlink|realpath|stat|lstat|mkstemp"
+    r"|g_open|g_fopen|g_dir_open|g_mapped_file_new|g_mkstemp|g_file_[gs]et_contents\w*|g_file_new_for_\w+"
+    r"|g_file_test) \("
+)
+
 SPDX = "SPDX-License-Identifier: LGPL-2.1-or-later"
 CODE_SUFFIXES = {".c", ".h", ".py", ".sh", ".build"}
 COMMENT_OR_STRING = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
@@ -102,6 +113,8 @@ def check_includes(path, text):
             yield f"{path}:{number}: interfaces/ includes only its own headers, not {target}"
         if folder == "plugins" and "/" in target and not target.startswith("interfaces/"):
             yield f"{path}:{number}: a plugin includes interfaces/ and its own folder, not {target}"
+        if path.parent == NETD and "/" in target:
+            yield f"{path}:{number}: netd shares nothing with the daemon, not even {target}"
         if folder == "plugins" and "/" not in target and not (ROOT / path.parent / target).exists():
             yield f"{path}:{number}: a plugin includes interfaces/ and its own folder, not {target}"
         if folder != "daemon" or not target.startswith("vmm-"):
@@ -168,6 +181,14 @@ def check_banned(path, text, code):
             yield f"{path}:{number}: banned: {line.strip()[:60]} ({why})"
 
 
+def check_netd_opens(path, code):
+    if path.parent != NETD or any(path.stem == name or path.stem.startswith(name + "-") for name in NETD_OPENERS):
+        return
+    for number, line in enumerate(code.splitlines(), 1):
+        if OPENS.search(line):
+            yield f"{path}:{number}: only {', '.join(NETD_OPENERS)} open files: {line.strip()[:60]}"
+
+
 def backend_names():
     """The names plugins register, read from their VMM_PLUGIN_DEFINE lines."""
     names = set()
@@ -224,6 +245,7 @@ def check_all(files, names):
         yield from check_includes(path, text)
         yield from check_sizes(path, text, code)
         yield from check_banned(path, text, code)
+        yield from check_netd_opens(path, code)
         yield from check_backend_names(path, text, names)
 
 
@@ -236,6 +258,9 @@ def self_test():
         ("daemon/vmm-json.c", licence + '#include "vmm-rest.h"\n', "must not include"),
         ("daemon/vmm-machine.c", licence + '#include "vmm-service.h"\n', "must not include"),
         ("plugins/a/b.c", licence + '#include "daemon/vmm-json.h"\n', "a plugin includes"),
+        ("plugins/netd/b.c", licence + '#include "interfaces/vmm-error.h"\n', "netd shares nothing"),
+        ("plugins/netd/netd-port.c", licence + "  fd = open (path, O_RDONLY);\n", "open files"),
+        ("plugins/netd/netd-wardenlike.c", licence + "  g_file_get_contents (path, &text, NULL, NULL);\n", "open files"),
         ("daemon/vmm-log.c", licence + long_function, "lines, at most"),
         ("daemon/vmm-log.c", licence + deep, "nests"),
         ("daemon/vmm-log.c", licence + "x\n" * (MAX_FILE + 1), "split it"),
@@ -247,6 +272,8 @@ def self_test():
     ]
     good = [
         ("daemon/vmm-rest.c", licence + '#include "vmm-operations.h"\n#include "vmm-json.h"\n'),
+        ("plugins/netd/netd-warden-sockets.c", licence + "  fd = openat (folder, name, O_PATH);\n"),
+        ("plugins/netd/netd-port.c", licence + "  netd_opener_open (opener, kind);\n  port->open (fd);\n"),
         ("daemon/vmm-log.c", licence + "/* goto system() */\nfoo (\"goto \");\n"),
         ("daemon/vmm-log.c", licence + "  goto out; /* nocheck: shown in a test */\n"),
     ]

@@ -18,8 +18,15 @@
 /* libslirp gives up after 75 s of its own ticks, and says so; this is for one that would not. */
 #define HALF_OPEN_MS 150000
 
+/* Of all guests that this process serves, while each has some of its own in any case. A segment that
+ * waits is a buffer of 64 KiB, most of it not touched. */
+#define AHEAD_OF_ALL_MAX 2048
+#define AHEAD_OF_OWN 32
+
 /* One echo request is a socket until it is answered, or four minutes: a ping must not take all. */
 #define ICMP_SHARE 4
+
+static guint n_ahead_of_all;
 
 /* The address part of a UDP key is one that no packet to a peer can have. */
 guint64
@@ -86,6 +93,7 @@ static void
 forget_ahead (NetdFlow *flow)
 {
   flow->instance->engine->n_ahead -= flow->n_ahead;
+  n_ahead_of_all -= flow->n_ahead;
   flow->n_ahead = 0;
 }
 
@@ -128,10 +136,13 @@ netd_flow_take_segment (NetdFlow *flow, guint32 sequence, gsize length)
     return TRUE;
   if (flow->n_ahead >= NETD_FLOW_AHEAD_MAX || engine->n_ahead >= NETD_ENGINE_AHEAD_MAX)
     return FALSE;
+  if (n_ahead_of_all >= AHEAD_OF_ALL_MAX && engine->n_ahead >= AHEAD_OF_OWN)
+    return FALSE;
   if (flow->n_ahead == 0 || (gint32) (end - flow->ahead_end) > 0)
     flow->ahead_end = end;
   flow->n_ahead++;
   engine->n_ahead++;
+  n_ahead_of_all++;
   return TRUE;
 }
 

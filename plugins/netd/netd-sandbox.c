@@ -34,10 +34,17 @@
 /* Sockets take an inode each and no page. */
 #define ROOT_OPTIONS "mode=0700,size=64k,nr_inodes=8192"
 
-/* What a flow of libslirp takes, and everything else that is not per flow: code, rings of ports,
- * buffers. A limit of address space, so with room for what is mapped and never touched. */
-#define MEMORY_PER_FLOW (257 * 1024)
+/* A limit of address space, so with room for what is mapped and never touched: who runs into it ends,
+ * and all guests with it, which none of them may be able to bring about. So it is the sum of what the
+ * other limits leave: what a flow takes in libslirp with the largest packets, and what a guest that
+ * means ill can hold besides, most of it libslirp's spare buffers, for more of them than there are. */
+#define MEMORY_PER_FLOW (386 * 1024)
+#define MEMORY_PER_GUEST (8 * 1024 * 1024)
+#define GUESTS 1024
 #define MEMORY_BASE (G_GUINT64_CONSTANT (1024) * 1024 * 1024)
+#define MEMORY_MAX                                                                                 \
+  (MEMORY_BASE + (guint64) NETD_FLOWS_PER_NETWORK * MEMORY_PER_FLOW                                \
+   + (guint64) GUESTS * MEMORY_PER_GUEST)
 
 static pid_t warden;
 
@@ -232,7 +239,7 @@ limit_resources (GError **error)
       || !limit (RLIMIT_MSGQUEUE, 0, error))
     return FALSE;
 #ifndef NETD_WITH_SANITIZER
-  if (!limit (RLIMIT_AS, MEMORY_BASE + (guint64) NETD_FLOWS_PER_NETWORK * MEMORY_PER_FLOW, error))
+  if (!limit (RLIMIT_AS, MEMORY_MAX, error))
     return FALSE;
 #endif
   return TRUE;

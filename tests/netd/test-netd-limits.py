@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Many guests use up all that they may have at the same time: what they may not have is left.
 
-Usage: test-netd-limits.py VMM-NETD STREAM-TAP"""
+Usage: test-netd-limits.py VMM-NETD STREAM-TAP [sanitized]"""
 
 import pathlib
 import resource
@@ -10,8 +10,11 @@ import sys
 
 import frames
 import netd
+import transfer
 
 DESCRIPTORS = 1024
+MAPPED_KIB = 700 << 10
+SANITIZED = "sanitized" in sys.argv  # the sanitizer's memory is not netd's
 
 
 def start_with_few_descriptors(network):
@@ -109,7 +112,43 @@ def test_names_for_all_guests(bench):
     assert port.arp(crowd.network.gateway), "the one that comes late is not heard"
 
 
+def open_to_outside(port, network, source_port, server_port):
+    """Returns what the server's end wants to be acknowledged."""
+    ip = port.machine.ip
+    port.to_gateway(network, frames.tcp(ip, netd.OUTSIDE, source_port, server_port, frames.SYN, sequence=1000))
+    answer = port.wait(lambda packet: packet.protocol == frames.TCP and packet.destination_port == source_port)
+    assert answer and answer.flags == frames.SYN | frames.ACK, "not connected"
+    return answer.sequence + 1
+
+
+def send_ahead(port, network, source_port, server_port, acknowledge, count):
+    """Segments behind one that never comes."""
+    payload = bytes(1400)
+    segments = [frames.tcp(port.machine.ip, netd.OUTSIDE, source_port, server_port, frames.ACK,
+                           sequence=1001 + number * 1401, acknowledge=acknowledge, payload=payload)
+                for number in range(1, count + 1)]
+    port.send(*(frames.ethernet(port.machine.mac, network.gateway_mac, frames.IPV4, segment) for segment in segments))
+
+
+def test_segments_out_of_order_of_all_guests(bench):
+    network = bench.network()
+    ports = [bench.raw(network.machine(f"greedy-{number}")) for number in range(130)]
+    network.start()
+    server = bench.keep(transfer.listen(netd.OUTSIDE, mode="digest"))
+    switch = network.pids()[1]
+    before = netd.status_field(switch, "VmSize")
+    for port in ports:
+        port.accept()
+        for source_port in range(4000, 4005):
+            acknowledge = open_to_outside(port, network, source_port, server.port)
+            send_ahead(port, network, source_port, server.port, acknowledge, 60)
+        assert port.arp(network.gateway), "nobody answers"
+    grown = netd.status_field(switch, "VmSize") - before
+    print(f"# {grown >> 10} MiB mapped, {network.rss_mib():.0f} MiB in use", flush=True)
+    assert SANITIZED or grown < MAPPED_KIB, f"{grown >> 10} MiB"
+
+
 if __name__ == "__main__":
     netd.enter_namespace()
-    words = [word for word in sys.argv[1:] if not word.startswith("-")]
-    netd.run([function for name, function in list(globals().items()) if name.startswith("test_")], *words[:2])
+    words = [word for word in sys.argv[1:] if word != "sanitized"]
+    netd.run([function for name, function in list(globals().items()) if name.startswith("test_")], *words)

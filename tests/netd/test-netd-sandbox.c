@@ -804,7 +804,7 @@ check_limits (pid_t pid)
   g_assert_cmpuint (limit.rlim_max, ==, limit.rlim_cur);
 #ifndef NETD_WITH_SANITIZER
   g_assert_cmpint (prlimit (pid, RLIMIT_AS, NULL, &limit), ==, 0);
-  g_assert_cmpuint (limit.rlim_max, <, (guint64) 4 << 30);
+  g_assert_cmpuint (limit.rlim_max, <, (guint64) 16 << 30);
   g_assert_cmpuint (limit.rlim_max, >, (guint64) NETD_FLOWS_PER_NETWORK * 257 * 1024);
 #endif
 }

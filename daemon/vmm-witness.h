@@ -28,6 +28,9 @@ typedef struct
   const char *directory;     /* vms/<id> */
   guint32 cid;
   guint32 notify_port;
+  /* Of the program that is the VM's vsock device; NULL where the kernel is, and the monitor listens on
+   * AF_VSOCK. Else on the Unix socket "<vsock_socket>_<notify_port>". */
+  const char *vsock_socket;
 } VmmWitnessConfig;
 
 /* Starts the monitor through the launcher; it is there when its socket has said hello (5 s). */

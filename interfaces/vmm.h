@@ -5,6 +5,7 @@
 #include "vmm-attestor.h"
 #include "vmm-backend.h"
 #include "vmm-error.h"
+#include "vmm-helper.h"
 #include "vmm-launcher.h"
 #include "vmm-network-backend.h"
 #include "vmm-plugin.h"

@@ -185,3 +185,16 @@ vmm_network_table_forget_strangers (VmmNetworkTable *self, VmmNetworkHolderKnown
   if (forgotten > 0)
     vmm_coalesced_file_save_async (self->file, forgotten_cb, g_object_ref (self));
 }
+
+void
+vmm_network_table_keep_only (VmmNetworkTable *self, const char *const *forward_ids)
+{
+  for (guint i = 0; !self->closed && i < self->entries->len; i++)
+    {
+      VmmNetworkEntry *entry = g_ptr_array_index (self->entries, i);
+      g_autofree gpointer *vm_ids = g_hash_table_get_keys_as_array (entry->leases, NULL);
+
+      if (entry->network != NULL)
+        vmm_network_keep_only (entry->network, (const char *const *) vm_ids, forward_ids);
+    }
+}

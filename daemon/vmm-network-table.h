@@ -46,6 +46,9 @@ gboolean vmm_network_table_load_finish (VmmNetworkTable *self, GAsyncResult *res
 typedef gboolean (*VmmNetworkHolderKnown) (const char *vm_id, gpointer user_data);
 void vmm_network_table_forget_strangers (VmmNetworkTable *self, VmmNetworkHolderKnown is_known,
                                          gpointer user_data);
+/* Tells each network that is up what of an earlier daemon's it shall keep: the ports of its leases and,
+ * of these forwards, its own. */
+void vmm_network_table_keep_only (VmmNetworkTable *self, const char *const *forward_ids);
 /* Creates, brings up and records a network, or leaves nothing. */
 void vmm_network_table_create_async (VmmNetworkTable *self, const char *name, const char *cidr,
                                      const char *dns_search_domain, gint64 mtu,

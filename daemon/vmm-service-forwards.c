@@ -401,3 +401,21 @@ vmm_service_restore_forwards (VmmService *self, VmmMachine *machine)
       start_forward (network, machine, data->forward, restored_cb, data);
     }
 }
+
+/* A forward that was listened on and not yet recorded, a port of a VM whose lease is free by now. */
+void
+vmm_service_forget_stray_ports (VmmService *self)
+{
+  g_autoptr (GPtrArray) ids = g_ptr_array_new ();
+
+  for (guint i = 0; i < self->machines->len; i++)
+    {
+      GPtrArray *forwards
+          = vmm_machine_get_record (g_ptr_array_index (self->machines, i))->forwards;
+
+      for (guint j = 0; j < forwards->len; j++)
+        g_ptr_array_add (ids, ((VmmForward *) g_ptr_array_index (forwards, j))->id);
+    }
+  g_ptr_array_add (ids, NULL);
+  vmm_network_table_keep_only (self->context->networks, (const char *const *) ids->pdata);
+}

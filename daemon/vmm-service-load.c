@@ -302,6 +302,7 @@ recovered_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 static void
 recover_some (GTask *task)
 {
+  VmmService *self = g_task_get_source_object (task);
   LoadData *data = g_task_get_task_data (task);
 
   while (data->running < RECOVERIES_MAX && data->next < data->queue->len)
@@ -311,8 +312,10 @@ recover_some (GTask *task)
       data->running++;
       vmm_machine_recover_async (machine, NULL, recovered_cb, task);
     }
-  if (data->running == 0)
-    ensure_default_network (task);
+  if (data->running > 0)
+    return;
+  vmm_service_forget_stray_ports (self);
+  ensure_default_network (task);
 }
 
 static void

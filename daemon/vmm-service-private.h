@@ -52,6 +52,8 @@ JsonNode *vmm_service_deleted_node (const char *id);
 /* Listens for the forwards of a machine's record that are not; one that cannot be is a warning, and
  * is tried again when the VM starts or its network comes up. */
 void vmm_service_restore_forwards (VmmService *self, VmmMachine *machine);
+/* Once all records are read: what a daemon that was killed left on the networks goes. */
+void vmm_service_forget_stray_ports (VmmService *self);
 
 #define VMM_SERVICE_FINISH(name)                                                                   \
   JsonNode *vmm_service_##name##_finish (VmmService *self, GAsyncResult *result, GError **error)   \

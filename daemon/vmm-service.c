@@ -73,6 +73,7 @@ network_up_cb (VmmNetworkTable *networks, const char *name, gpointer user_data)
       if (g_str_equal (vmm_machine_get_record (machine)->network, name))
         vmm_service_restore_forwards (self, machine);
     }
+  vmm_service_forget_stray_ports (self);
 }
 
 static void

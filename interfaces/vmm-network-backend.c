@@ -125,6 +125,11 @@ real_forward_finish (VmmNetwork *self, GAsyncResult *result, GError **error)
 }
 
 static void
+real_keep_only (VmmNetwork *self, const char *const *vm_ids, const char *const *forward_ids)
+{
+}
+
+static void
 vmm_network_class_init (VmmNetworkClass *klass)
 {
   klass->attach_async = real_attach_async;
@@ -140,6 +145,7 @@ vmm_network_class_init (VmmNetworkClass *klass)
   klass->get_counters = real_get_counters;
   klass->close_async = real_close_async;
   klass->close_finish = real_boolean_finish;
+  klass->keep_only = real_keep_only;
 
   /**
    * VmmNetwork::failed:
@@ -438,6 +444,25 @@ vmm_network_close_finish (VmmNetwork *self, GAsyncResult *result, GError **error
   g_return_val_if_fail (G_IS_ASYNC_RESULT (result), FALSE);
 
   return VMM_NETWORK_GET_CLASS (self)->close_finish (self, result, error);
+}
+
+/**
+ * vmm_network_keep_only:
+ * @self: a network
+ * @vm_ids: (array zero-terminated=1): the VMs that have an address on it
+ * @forward_ids: (array zero-terminated=1): the forwards that are recorded
+ *
+ * Says what the daemon knows once it has read everything. Ports and forwards of an earlier daemon
+ * that are not among these, because that one was killed before it could record or undo them, go. What
+ * this network was asked for itself stays.
+ */
+void
+vmm_network_keep_only (VmmNetwork *self, const char *const *vm_ids, const char *const *forward_ids)
+{
+  g_return_if_fail (VMM_IS_NETWORK (self));
+  g_return_if_fail (vm_ids != NULL && forward_ids != NULL);
+
+  VMM_NETWORK_GET_CLASS (self)->keep_only (self, vm_ids, forward_ids);
 }
 
 static void

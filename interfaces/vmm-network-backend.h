@@ -128,6 +128,7 @@ struct _VmmNetworkClass
   void (*close_async) (VmmNetwork *self, gboolean keep_running, GCancellable *cancellable,
                        GAsyncReadyCallback callback, gpointer user_data);
   gboolean (*close_finish) (VmmNetwork *self, GAsyncResult *result, GError **error);
+  void (*keep_only) (VmmNetwork *self, const char *const *vm_ids, const char *const *forward_ids);
 };
 
 void vmm_network_attach_async (VmmNetwork *self, const VmmNetworkPort *port,
@@ -153,6 +154,8 @@ gboolean vmm_network_get_counters (VmmNetwork *self, VmmNetworkCounters *counter
 void vmm_network_close_async (VmmNetwork *self, gboolean keep_running, GCancellable *cancellable,
                               GAsyncReadyCallback callback, gpointer user_data);
 gboolean vmm_network_close_finish (VmmNetwork *self, GAsyncResult *result, GError **error);
+void vmm_network_keep_only (VmmNetwork *self, const char *const *vm_ids,
+                            const char *const *forward_ids);
 
 /**
  * VMM_NETWORK_BACKEND_EXTENSION_POINT:

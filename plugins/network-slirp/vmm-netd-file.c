@@ -244,15 +244,19 @@ take_over (VmmNetdFile *self, JsonObject *object)
     {
       VmmNetdPort *port = port_from_json (get_element (ports, i));
 
-      if (port != NULL)
-        vmm_netd_file_set_port (self, port);
+      if (port == NULL)
+        continue;
+      port->is_old = TRUE;
+      vmm_netd_file_set_port (self, port);
     }
   for (guint i = 0; forwards != NULL && i < json_array_get_length (forwards); i++)
     {
       VmmNetdForward *forward = forward_from_json (get_element (forwards, i));
 
-      if (forward != NULL)
-        vmm_netd_file_set_forward (self, forward);
+      if (forward == NULL)
+        continue;
+      forward->is_old = TRUE;
+      vmm_netd_file_set_forward (self, forward);
     }
 }
 
@@ -430,8 +434,15 @@ vmm_netd_file_set_port (VmmNetdFile *self, VmmNetdPort *port)
     {
       VmmNetdPort *other = g_ptr_array_index (self->ports, i - 1);
 
-      if (g_str_equal (other->vm_id, port->vm_id) || g_str_equal (other->ip, port->ip))
-        g_ptr_array_remove_index (self->ports, i - 1);
+      if (g_str_equal (other->vm_id, port->vm_id))
+        {
+          g_ptr_array_remove_index (self->ports, i - 1);
+        }
+      else if (g_str_equal (other->ip, port->ip))
+        {
+          g_ptr_array_unref (vmm_netd_file_take_forwards_of (self, other->vm_id));
+          g_ptr_array_remove_index (self->ports, i - 1);
+        }
     }
   g_ptr_array_add (self->ports, port);
 }
@@ -489,6 +500,36 @@ vmm_netd_file_take_forwards_of (VmmNetdFile *self, const char *vm_id)
       VmmNetdForward *forward = g_ptr_array_index (self->forwards, i - 1);
 
       if (g_str_equal (forward->vm_id, vm_id))
+        g_ptr_array_add (taken, g_ptr_array_steal_index (self->forwards, i - 1));
+    }
+  return taken;
+}
+
+GPtrArray *
+vmm_netd_file_take_old_ports (VmmNetdFile *self, const char *const *known)
+{
+  GPtrArray *taken = g_ptr_array_new_with_free_func ((GDestroyNotify) vmm_netd_port_free);
+
+  for (guint i = self->ports->len; i > 0; i--)
+    {
+      VmmNetdPort *port = g_ptr_array_index (self->ports, i - 1);
+
+      if (port->is_old && !g_strv_contains (known, port->vm_id))
+        g_ptr_array_add (taken, g_ptr_array_steal_index (self->ports, i - 1));
+    }
+  return taken;
+}
+
+GPtrArray *
+vmm_netd_file_take_old_forwards (VmmNetdFile *self, const char *const *known)
+{
+  GPtrArray *taken = g_ptr_array_new_with_free_func ((GDestroyNotify) vmm_netd_forward_free);
+
+  for (guint i = self->forwards->len; i > 0; i--)
+    {
+      VmmNetdForward *forward = g_ptr_array_index (self->forwards, i - 1);
+
+      if (forward->is_old && !g_strv_contains (known, forward->id))
         g_ptr_array_add (taken, g_ptr_array_steal_index (self->forwards, i - 1));
     }
   return taken;

@@ -19,6 +19,7 @@ typedef struct
   char *ip;
   char *socket_path;
   char *metadata_path; /* or NULL */
+  gboolean is_old;     /* an earlier daemon's; this one has said nothing of it */
 } VmmNetdPort;
 
 typedef struct
@@ -29,6 +30,7 @@ typedef struct
   char *protocol;
   char *host_address;
   guint16 host_port;
+  gboolean is_old; /* as for ports */
 } VmmNetdForward;
 
 void vmm_netd_port_free (VmmNetdPort *port);
@@ -55,7 +57,7 @@ const VmmProcessHandle *vmm_netd_file_get_handle (VmmNetdFile *self);
 void vmm_netd_file_set_handle (VmmNetdFile *self, const VmmProcessHandle *handle);
 
 const VmmNetdPort *vmm_netd_file_find_port (VmmNetdFile *self, const char *vm_id);
-/* Takes the port. Another VM's port with the same address is dropped. */
+/* Takes the port. Another VM's port with the same address is dropped, with its forwards. */
 void vmm_netd_file_set_port (VmmNetdFile *self, VmmNetdPort *port);
 /* (transfer full) (nullable): the port as it was. */
 VmmNetdPort *vmm_netd_file_take_port (VmmNetdFile *self, const char *vm_id);
@@ -64,5 +66,9 @@ void vmm_netd_file_set_forward (VmmNetdFile *self, VmmNetdForward *forward);
 VmmNetdForward *vmm_netd_file_take_forward (VmmNetdFile *self, const char *id);
 /* (transfer full) (element-type VmmNetdForward): those of a VM, taken out. */
 GPtrArray *vmm_netd_file_take_forwards_of (VmmNetdFile *self, const char *vm_id);
+/* (transfer full) (element-type VmmNetdPort): old ones of VMs that are not among these, taken out. */
+GPtrArray *vmm_netd_file_take_old_ports (VmmNetdFile *self, const char *const *known);
+/* (transfer full) (element-type VmmNetdForward): the same of forwards. */
+GPtrArray *vmm_netd_file_take_old_forwards (VmmNetdFile *self, const char *const *known);
 
 G_END_DECLS

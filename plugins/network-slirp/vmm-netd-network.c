@@ -124,6 +124,40 @@ vmm_netd_network_close_async (VmmNetwork *network, gboolean keep_running, GCance
   vmm_netd_file_save_async (self->file, last_saved_cb, g_steal_pointer (&task));
 }
 
+/* -- what an earlier daemon left -- */
+
+static void
+tell (VmmNetdNetwork *self, const char *method, const char *name, const char *id)
+{
+  JsonObject *params = json_object_new ();
+
+  json_object_set_string_member (params, name, id);
+  vmm_netd_request_send (self->process, method, params);
+}
+
+/* vmm-netd that is told before the file is written loses nothing by it: what goes has no owner. */
+static void
+vmm_netd_network_keep_only (VmmNetwork *network, const char *const *vm_ids,
+                            const char *const *forward_ids)
+{
+  VmmNetdNetwork *self = VMM_NETD_NETWORK (network);
+  g_autoptr (GPtrArray) ports = vmm_netd_file_take_old_ports (self->file, vm_ids);
+  g_autoptr (GPtrArray) forwards = vmm_netd_file_take_old_forwards (self->file, forward_ids);
+
+  if (self->closed || ports->len + forwards->len == 0)
+    return;
+  for (guint i = 0; i < forwards->len; i++)
+    tell (self, "unforward", "id", ((VmmNetdForward *) g_ptr_array_index (forwards, i))->id);
+  for (guint i = 0; i < ports->len; i++)
+    {
+      const VmmNetdPort *port = g_ptr_array_index (ports, i);
+
+      g_ptr_array_unref (vmm_netd_file_take_forwards_of (self->file, port->vm_id));
+      tell (self, "detach", "vm", port->vm_id);
+    }
+  vmm_netd_network_save (self);
+}
+
 /* -- open -- */
 
 static void
@@ -253,6 +287,7 @@ vmm_netd_network_class_init (VmmNetdNetworkClass *klass)
   network_class->unforward_async = vmm_netd_network_unforward_async;
   network_class->get_counters = vmm_netd_network_get_counters;
   network_class->close_async = vmm_netd_network_close_async;
+  network_class->keep_only = vmm_netd_network_keep_only;
 }
 
 static void

@@ -340,6 +340,17 @@ test_fake_network_get_counters (VmmNetwork *network, VmmNetworkCounters *counter
 }
 
 static void
+test_fake_network_keep_only (VmmNetwork *network, const char *const *vm_ids,
+                             const char *const *forward_ids)
+{
+  g_autofree char *vms = g_strjoinv (",", (char **) vm_ids);
+  g_autofree char *forward_list = g_strjoinv (",", (char **) forward_ids);
+  g_autofree char *subject = g_strdup_printf ("%s/%s", vms, forward_list);
+
+  test_fake_log ("network.keep-only", subject);
+}
+
+static void
 close_network (GTask *task, gboolean lie)
 {
   TestFakeNetwork *self = g_task_get_source_object (task);
@@ -391,6 +402,7 @@ test_fake_network_class_init (TestFakeNetworkClass *klass)
   network_class->unforward_async = test_fake_network_unforward_async;
   network_class->get_counters = test_fake_network_get_counters;
   network_class->close_async = test_fake_network_close_async;
+  network_class->keep_only = test_fake_network_keep_only;
 }
 
 static void

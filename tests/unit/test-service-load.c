@@ -431,8 +431,12 @@ test_forwards_restored (Fixture *fixture, gconstpointer data)
   test_drain ();
   {
     g_autofree char *line = g_strdup_printf ("network.forward %s", id);
+    g_autofree char *kept = g_strdup_printf ("network.keep-only %s/%s", id,
+                                             service_fixture_get (made, "forward"));
 
     g_assert_cmpuint (test_fakes_count (line), ==, 1);
+    /* Whatever else an earlier daemon left there goes. */
+    g_assert_cmpuint (test_fakes_count (kept), ==, 1);
   }
 }
 

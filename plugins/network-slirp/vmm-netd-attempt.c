@@ -188,19 +188,20 @@ launch (GTask *task)
                             started_cb, task);
 }
 
+/* The file of a network that was up is there in any case, unless somebody removed it. */
 static void
 saved_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 {
-  GError *error = NULL;
+  Attempt *attempt = g_task_get_task_data (user_data);
+  g_autoptr (GError) error = NULL;
 
-  if (vmm_netd_file_save_finish (VMM_NETD_FILE (source), result, &error))
+  if (vmm_netd_file_save_finish (VMM_NETD_FILE (source), result, &error) || !attempt->is_first)
     launch (user_data);
   else
-    return_error (user_data, error);
+    return_error (user_data, g_steal_pointer (&error));
 }
 
-/* The first time netd.json must be made before vmm-netd reads it; later it always says what is to
- * be. */
+/* netd.json is made before vmm-netd reads it. */
 static void
 prepared_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 {
@@ -210,10 +211,8 @@ prepared_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 
   if (!vmm_netd_store_finish (result, &error))
     return_error (task, error);
-  else if (attempt->is_first)
-    vmm_netd_file_save_async (attempt->config->file, saved_cb, task);
   else
-    launch (task);
+    vmm_netd_file_save_async (attempt->config->file, saved_cb, task);
 }
 
 /* Takes the task. */

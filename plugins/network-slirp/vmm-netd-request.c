@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A request from its sending to its answer: waits for the connection, then for the answer. */
+/* A request from its sending to its answer: waits for the connection, then for the answer. One whose
+ * connection ends meanwhile is sent again over the next one: each says what is to be, so that it
+ * makes no difference whether it was heard. A connection to a guest has ended with it. */
 
 #include "vmm-netd-request.h"
 
 #include <unistd.h>
 
+#define TRIES 3
+#define NOT_REPEATED "dial"
+
 typedef struct
 {
+  VmmNetdProcess *process;
+  guint n_tries;
   char *method;
   JsonObject *params;
   guint timeout_ms;
@@ -18,6 +25,7 @@ request_free (gpointer data)
 {
   Request *request = data;
 
+  g_object_unref (request->process);
   g_free (request->method);
   g_clear_pointer (&request->params, json_object_unref);
   if (request->fd >= 0)
@@ -25,15 +33,35 @@ request_free (gpointer data)
   g_free (request);
 }
 
+static void connected_cb (GObject *source, GAsyncResult *result, gpointer user_data);
+
+static gboolean
+is_to_be_repeated (GTask *task, VmmNetdChannel *channel)
+{
+  Request *request = g_task_get_task_data (task);
+
+  return !vmm_netd_channel_is_open (channel) && request->n_tries < TRIES
+         && !g_str_equal (request->method, NOT_REPEATED)
+         && !g_cancellable_is_cancelled (g_task_get_cancellable (task));
+}
+
 static void
 answered_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 {
   g_autoptr (GTask) task = user_data;
   Request *request = g_task_get_task_data (task);
+  GCancellable *cancellable = g_task_get_cancellable (task);
   GError *error = NULL;
   JsonObject *object;
 
   object = vmm_netd_channel_call_finish (VMM_NETD_CHANNEL (source), result, &request->fd, &error);
+  if (object == NULL && is_to_be_repeated (task, VMM_NETD_CHANNEL (source)))
+    {
+      g_clear_error (&error);
+      vmm_netd_process_connect_async (request->process, cancellable, connected_cb,
+                                      g_steal_pointer (&task));
+      return;
+    }
   if (object == NULL)
     g_task_return_error (task, error);
   else
@@ -55,7 +83,8 @@ connected_cb (GObject *source, GAsyncResult *result, gpointer user_data)
       g_task_return_error (task, error);
       return;
     }
-  vmm_netd_channel_call_async (channel, request->method, g_steal_pointer (&request->params),
+  request->n_tries++;
+  vmm_netd_channel_call_async (channel, request->method, json_object_ref (request->params),
                                request->timeout_ms, cancellable, answered_cb,
                                g_steal_pointer (&task));
 }
@@ -68,6 +97,7 @@ vmm_netd_request_async (VmmNetdProcess *process, const char *method, JsonObject 
   GTask *task = g_task_new (NULL, cancellable, callback, user_data);
   Request *request = g_new0 (Request, 1);
 
+  request->process = g_object_ref (process);
   request->method = g_strdup (method);
   request->params = params;
   request->timeout_ms = timeout_ms;

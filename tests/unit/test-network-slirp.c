@@ -1110,6 +1110,86 @@ test_death_during_a_request (Fixture *fixture, gconstpointer data)
   close_well (network, FALSE);
 }
 
+/* What is to be is asked for again once there is somebody to ask. */
+static void
+test_death_during_an_attach (Fixture *fixture, gconstpointer data)
+{
+  Netd *netd = NULL;
+  g_autoptr (VmmNetwork) network = open_well (fixture, &netd);
+  g_autoptr (Netd) next = NULL;
+  g_autoptr (JsonObject) lost = NULL;
+  g_autoptr (JsonObject) heard = NULL;
+  g_autoptr (GAsyncResult) result = NULL;
+  g_autoptr (VmmAttachment) attachment = NULL;
+  g_autoptr (GError) error = NULL;
+  TestAwait await = TEST_AWAIT_INIT;
+
+  netd->answers = FALSE;
+  vmm_network_attach_async (network, make_port (fixture), NULL, test_await_cb, &await);
+  lost = netd_hear (netd, "attach");
+  test_fakes_exit ("lab", "network", 0, 11);
+  netd_free (netd);
+  test_await_condition (has_failed, fixture);
+
+  test_await_condition (runs, NULL);
+  next = netd_new (fixture->control, HELLO);
+  heard = netd_hear (next, "attach");
+  g_assert_cmpstr (param_of (heard, "ip"), ==, "10.77.0.2");
+  result = test_await (&await);
+  attachment = vmm_network_attach_finish (network, result, &error);
+  g_assert_no_error (error);
+  close_well (network, FALSE);
+}
+
+/* One that dies of each attempt is not asked for ever. */
+static void
+test_death_of_each_attach (Fixture *fixture, gconstpointer data)
+{
+  Netd *netd = NULL;
+  g_autoptr (VmmNetwork) network = open_well (fixture, &netd);
+  g_autoptr (GAsyncResult) result = NULL;
+  g_autoptr (GError) error = NULL;
+  TestAwait await = TEST_AWAIT_INIT;
+
+  vmm_network_attach_async (network, make_port (fixture), NULL, test_await_cb, &await);
+  for (guint i = 0; i < 3; i++)
+    {
+      g_autoptr (JsonObject) lost = NULL;
+
+      netd->answers = FALSE;
+      lost = netd_hear (netd, "attach");
+      test_fakes_exit ("lab", "network", 0, 11);
+      netd_free (netd);
+      test_await_condition (runs, NULL);
+      netd = netd_new (fixture->control, HELLO);
+    }
+  result = test_await (&await);
+  g_assert_null (vmm_network_attach_finish (network, result, &error));
+  g_assert_error (error, VMM_ERROR, VMM_ERROR_INTERNAL);
+  close_well (network, FALSE);
+  netd_free (netd);
+}
+
+/* Somebody has removed its file. */
+static void
+test_file_is_made_again (Fixture *fixture, gconstpointer data)
+{
+  Netd *netd = NULL;
+  g_autoptr (VmmNetwork) network = open_well (fixture, &netd);
+  g_autoptr (Netd) next = NULL;
+
+  attach_well (fixture, network);
+  g_assert_cmpint (g_unlink (fixture->file), ==, 0);
+  test_fakes_exit ("lab", "network", 0, 0);
+  netd_free (netd);
+  test_await_condition (has_failed, fixture);
+  test_await_condition (runs, NULL);
+  assert_file_has (fixture, "1a2b3c4d", TRUE);
+  next = netd_new (fixture->control, HELLO);
+  test_await_condition (has_recovered, fixture);
+  close_well (network, FALSE);
+}
+
 /* The end of the connection is seen before that of the process. */
 static void
 test_connection_ends_first (Fixture *fixture, gconstpointer data)
@@ -1305,6 +1385,70 @@ test_adoption (Fixture *fixture, gconstpointer data)
   g_assert_false (runs (NULL));
 }
 
+/* A VM that is gone, a forward that was never recorded. What this daemon said itself is not in
+ * question. */
+static void
+test_strays_are_dropped (Fixture *fixture, gconstpointer data)
+{
+  static const char *const vms[] = { "1a2b3c4d", NULL };
+  static const char *const forwards[] = { "f1", NULL };
+  VmmNetworkPort gone = { "99999999", "02:f4:0a:4d:00:09", "10.77.0.9", "/tmp/gone", NULL };
+  VmmForwardSpec spec = make_forward ("tcp", 0);
+  g_autoptr (Netd) netd = NULL;
+  g_autoptr (VmmNetwork) network = NULL;
+  g_autoptr (VmmNetwork) again = NULL;
+  g_autoptr (VmmAttachment) attachment = NULL;
+  g_autoptr (JsonObject) unforward = NULL;
+  g_autoptr (JsonObject) detach = NULL;
+  TestAwait await = TEST_AWAIT_INIT;
+
+  test_fakes.outlives_daemon = TRUE;
+  network = open_well (fixture, &netd);
+  attach_well (fixture, network);
+  attachment = attach (network, &gone, NULL);
+  g_assert_cmpuint (forward (network, &spec, NULL), ==, 40022);
+  spec.id = "f2";
+  g_assert_cmpuint (forward (network, &spec, NULL), ==, 40022);
+  vmm_network_keep_only (network, (const char *const[]){ NULL }, (const char *const[]){ NULL });
+  assert_file_has (fixture, "\"f2\"", TRUE);
+  close_well (network, TRUE);
+  test_fakes_daemon_died ();
+
+  open_start (fixture, &await, NULL);
+  again = open_end (fixture, &await, NULL);
+  spec.id = "f3";
+  g_assert_cmpuint (forward (again, &spec, NULL), ==, 40022);
+  g_queue_clear_full (&netd->heard, (GDestroyNotify) json_object_unref);
+  vmm_network_keep_only (again, vms, forwards);
+  unforward = netd_hear (netd, "unforward");
+  g_assert_cmpstr (param_of (unforward, "id"), ==, "f2");
+  detach = netd_hear (netd, "detach");
+  g_assert_cmpstr (param_of (detach, "vm"), ==, "99999999");
+  test_await_condition (file_has_no_f2, fixture);
+  assert_file_has (fixture, "99999999", FALSE);
+  assert_file_has (fixture, "1a2b3c4d", TRUE);
+  assert_file_has (fixture, "\"f1\"", TRUE);
+  assert_file_has (fixture, "\"f3\"", TRUE);
+  close_well (again, FALSE);
+}
+
+/* The address of a VM that is gone is another's by now. */
+static void
+test_address_changes_hands (Fixture *fixture, gconstpointer data)
+{
+  VmmNetworkPort next = { "99999999", "02:f4:0a:4d:00:02", "10.77.0.2", "/tmp/next", NULL };
+  VmmForwardSpec spec = make_forward ("tcp", 0);
+  g_autoptr (Netd) netd = NULL;
+  g_autoptr (VmmNetwork) network = open_well (fixture, &netd);
+  g_autoptr (VmmAttachment) attachment = NULL;
+
+  attach_well (fixture, network);
+  g_assert_cmpuint (forward (network, &spec, NULL), ==, 40022);
+  attachment = attach (network, &next, NULL);
+  assert_file_has (fixture, "1a2b3c4d", FALSE);
+  close_well (network, FALSE);
+}
+
 /* An earlier process is replaced when the network is to be otherwise, when it is a newer one, and
  * when it died while nobody looked. */
 static void
@@ -1463,12 +1607,17 @@ main (int argc, char **argv)
   ADD ("endless-events", test_endless_events);
   ADD ("too-many-descriptors", test_too_many_descriptors);
   ADD ("death/during-a-request", test_death_during_a_request);
+  ADD ("death/during-an-attach", test_death_during_an_attach);
+  ADD ("death/of-each-attach", test_death_of_each_attach);
+  ADD ("death/file-is-made-again", test_file_is_made_again);
   ADD ("death/connection-ends-first", test_connection_ends_first);
   ADD ("death/request-while-down", test_request_while_down);
   ADD ("death/close-while-down", test_close_while_down);
   ADD ("death/restart-loop", test_restart_loop);
   ADD ("adoption", test_adoption);
   ADD ("adoption/refused", test_adoption_refused);
+  ADD ("adoption/strays-are-dropped", test_strays_are_dropped);
+  ADD ("address-changes-hands", test_address_changes_hands);
 #undef ADD
   g_test_add ("/network-slirp/real", Fixture, NULL, NULL, test_real, tear_down);
   return g_test_run ();

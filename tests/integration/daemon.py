@@ -43,7 +43,8 @@ class Answer:
 class Daemon:
     """One vm-manager process with a folder of its own."""
 
-    def __init__(self, program, plugins, *flags, env=None, folder=None, wrapper=(), images=True, plugin_dir=None):
+    def __init__(self, program, plugins, *flags, env=None, folder=None, wrapper=(), images=True, plugin_dir=None,
+                 firmware=True):
         self.folder = folder or tempfile.mkdtemp(prefix="vmm-", dir="/tmp")
         self.own_folder = folder is None
         self.state = os.path.join(self.folder, "state")
@@ -51,16 +52,12 @@ class Daemon:
         self.socket = os.path.join(self.folder, "api.sock")
         if images:
             self.write_images()
-        for name in ("code.fd", "vars.fd"):
-            write(os.path.join(self.folder, name), name)
         plugin_dir = plugins if plugin_dir is None else plugin_dir
         self.arguments = [
             program, "--verbose", "serve",
             "--state-dir=" + self.state, "--image-dir=" + self.images,
             "--listen=127.0.0.1:0", "--listen-unix=" + self.socket,
-            "--ovmf-code=" + os.path.join(self.folder, "code.fd"),
-            "--ovmf-vars=" + os.path.join(self.folder, "vars.fd"),
-            "--plugin-dir=" + plugin_dir, "--config=", *flags,
+            "--plugin-dir=" + plugin_dir, "--config=", *(self.write_firmware() if firmware else ()), *flags,
         ]
         environment = dict(os.environ, **(env or {}))
         self.log = []
@@ -74,6 +71,11 @@ class Daemon:
     def write_images(self):
         for part in ("efi", "raw"):
             write(os.path.join(self.images, "demo_1.0.0." + part), part)
+
+    def write_firmware(self):
+        for name in ("code", "vars"):
+            write(os.path.join(self.folder, name + ".fd"), name)
+            yield f"--ovmf-{name}=" + os.path.join(self.folder, name + ".fd")
 
     def read_log(self):
         for line in self.process.stderr:

@@ -496,6 +496,12 @@ vmm_http_connection_start (VmmHttpConnection *self)
 }
 
 void
+vmm_http_connection_set_max_body (VmmHttpConnection *self, gsize max_body)
+{
+  self->max_body = max_body;
+}
+
+void
 vmm_http_connection_finish (VmmHttpConnection *self)
 {
   self->finishing = TRUE;

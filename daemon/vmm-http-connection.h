@@ -49,6 +49,8 @@ VmmHttpConnection *vmm_http_connection_new (GSocket *socket, VmmHttpPeer *peer,
                                             const VmmHttpConnectionFuncs *funcs,
                                             gpointer user_data);
 void vmm_http_connection_start (VmmHttpConnection *self);
+/* Of the request whose head is being checked, and of those after it. */
+void vmm_http_connection_set_max_body (VmmHttpConnection *self, gsize max_body);
 /* Ends it: at once when it is between requests, else after the answer. */
 void vmm_http_connection_finish (VmmHttpConnection *self);
 /* Ends it now. */

@@ -21,7 +21,8 @@
 /* Fields that may be there once. */
 static const char *const singletons[] = {
   "authorization", "content-length", "content-type",         "expect",         "host",
-  "if-none-match", "origin",         "mcp-protocol-version", "mcp-session-id", "transfer-encoding",
+  "if-none-match", "if-range",       "mcp-protocol-version", "mcp-session-id", "origin",
+  "range",         "transfer-encoding",
 };
 
 /* Fields that end here: written anew from what was understood, or never passed on. */
@@ -92,15 +93,10 @@ is_hex_pair (const char *text)
   return g_ascii_isxdigit (text[0]) && g_ascii_isxdigit (text[1]);
 }
 
-/* Printable ASCII without what must be escaped, escapes complete and never for NUL, no dot segments
- * (nobody here needs them, and libsoup would resolve them after our check of the path). */
+/* Printable ASCII without what must be escaped, escapes complete and never for NUL. */
 static gboolean
 is_clean_target (const char *target)
 {
-  g_autofree char *path = NULL;
-  g_autofree char *plain = NULL;
-  g_auto (GStrv) segments = NULL;
-
   if (target[0] != '/')
     return FALSE;
   for (const char *c = target; *c != '\0'; c++)
@@ -110,16 +106,20 @@ is_clean_target (const char *target)
       if (*c == '%' && (!is_hex_pair (c + 1) || strncmp (c, "%00", 3) == 0))
         return FALSE;
     }
-
-  path = g_strndup (target, strcspn (target, "?"));
-  plain = g_uri_unescape_string (path, NULL);
-  if (plain == NULL)
-    return FALSE;
-  segments = g_strsplit (plain, "/", -1);
-  for (guint i = 0; segments[i] != NULL; i++)
-    if (strcmp (segments[i], ".") == 0 || strcmp (segments[i], "..") == 0)
-      return FALSE;
   return TRUE;
+}
+
+/* Whoever resolves them may see another path than we did. */
+static gboolean
+has_dot_segments (const char *path)
+{
+  g_autofree char *plain = g_uri_unescape_string (path, NULL);
+  g_auto (GStrv) segments = plain != NULL ? g_strsplit (plain, "/", -1) : NULL;
+
+  for (guint i = 0; segments != NULL && segments[i] != NULL; i++)
+    if (strcmp (segments[i], ".") == 0 || strcmp (segments[i], "..") == 0)
+      return TRUE;
+  return plain == NULL;
 }
 
 /* Absolute form (RFC 9112 3.2.2): its authority must be what Host says, then only the path counts.
@@ -150,6 +150,7 @@ resolve_target (VmmHttpHead *head, GError **error)
       return FALSE;
     }
   head->path = g_strndup (head->target, strcspn (head->target, "?"));
+  head->has_dots = has_dot_segments (head->path);
   return TRUE;
 }
 
@@ -268,6 +269,10 @@ read_framing (Reader *reader, const char *name, const char *value, GError **erro
     read_connection (reader, value);
   if (strcmp (name, "origin") == 0)
     head->origin = g_strdup (value);
+  if (strcmp (name, "range") == 0)
+    head->range = g_strdup (value);
+  if (strcmp (name, "if-range") == 0)
+    head->if_range = TRUE;
   return TRUE;
 }
 
@@ -397,6 +402,7 @@ vmm_http_head_free (VmmHttpHead *self)
   g_free (self->path);
   g_free (self->host);
   g_free (self->origin);
+  g_free (self->range);
   if (self->fields != NULL)
     g_string_free (self->fields, TRUE);
   g_free (self);

@@ -17,6 +17,9 @@ typedef struct
   char *path;            /* the target without its query */
   char *host;            /* NULL without one (HTTP/1.0) */
   char *origin;          /* NULL without one */
+  char *range;           /* NULL without one; not passed on, like if_range */
+  gboolean if_range;
+  gboolean has_dots;     /* a segment of the path is "." or "..": nobody may be served by it */
   gint64 content_length; /* -1 without one */
   gboolean chunked;
   gboolean expect_continue;

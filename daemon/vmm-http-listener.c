@@ -40,6 +40,7 @@ struct _VmmHttpListener
   VmmHttpAccept accept;
   gpointer user_data;
   GSource *source;
+  gboolean resting; /* as told */
   guint rest_id;
 };
 
@@ -62,7 +63,7 @@ incoming_cb (GSocket *socket, GIOCondition condition, gpointer user_data)
 {
   g_autoptr (VmmHttpListener) self = g_object_ref (user_data);
 
-  for (guint i = 0; i < BATCH && !g_socket_is_closed (socket); i++)
+  for (guint i = 0; i < BATCH && self->source != NULL; i++)
     {
       g_autoptr (GError) error = NULL;
       g_autoptr (GSocket) connection = g_socket_accept (socket, NULL, &error);
@@ -87,6 +88,8 @@ incoming_cb (GSocket *socket, GIOCondition condition, gpointer user_data)
 static void
 watch (VmmHttpListener *self)
 {
+  if (self->resting || self->source != NULL)
+    return;
   self->source = g_socket_create_source (self->socket, G_IO_IN, NULL);
   g_source_set_callback (self->source, G_SOURCE_FUNC (incoming_cb), self, NULL);
   g_source_attach (self->source, NULL);
@@ -213,25 +216,25 @@ clear_stale (const char *path, GError **error)
   return TRUE;
 }
 
-VmmHttpListener *
-vmm_http_listener_new_unix (const char *path, GError **error)
+static gboolean
+check_path (const char *path, GError **error)
 {
-  g_autofree char *folder = g_path_get_dirname (path);
-  g_autoptr (GSocketAddress) address = NULL;
+  if (strlen (path) <= VMM_SOCKET_PATH_MAX)
+    return TRUE;
+  g_set_error (error, G_IO_ERROR, G_IO_ERROR_FILENAME_TOO_LONG,
+               "socket path \"%s\" exceeds %d bytes; use a shorter one", path,
+               VMM_SOCKET_PATH_MAX);
+  return FALSE;
+}
+
+static VmmHttpListener *
+listen_on_path (const char *path, GError **error)
+{
+  g_autoptr (GSocketAddress) address = g_unix_socket_address_new (path);
   g_autoptr (GSocket) socket = NULL;
   VmmHttpListener *self;
   struct stat st;
 
-  if (strlen (path) > VMM_SOCKET_PATH_MAX)
-    {
-      g_set_error (error, G_IO_ERROR, G_IO_ERROR_FILENAME_TOO_LONG,
-                   "socket path \"%s\" exceeds %d bytes; use a shorter one", path,
-                   VMM_SOCKET_PATH_MAX);
-      return NULL;
-    }
-  if (!vmm_file_make_directory (folder, 0700, error) || !clear_stale (path, error))
-    return NULL;
-  address = g_unix_socket_address_new (path);
   socket = open_socket (address, error);
   if (socket == NULL)
     {
@@ -254,12 +257,42 @@ vmm_http_listener_new_unix (const char *path, GError **error)
   return self;
 }
 
+VmmHttpListener *
+vmm_http_listener_new_unix (const char *path, GError **error)
+{
+  g_autofree char *folder = g_path_get_dirname (path);
+
+  if (!check_path (path, error) || !vmm_file_make_directory (folder, 0700, error)
+      || !clear_stale (path, error))
+    return NULL;
+  return listen_on_path (path, error);
+}
+
+VmmHttpListener *
+vmm_http_listener_new_unix_owned (const char *path, GError **error)
+{
+  if (!check_path (path, error))
+    return NULL;
+  g_remove (path);
+  return listen_on_path (path, error);
+}
+
 void
 vmm_http_listener_start (VmmHttpListener *self, VmmHttpAccept accept, gpointer user_data)
 {
   self->accept = accept;
   self->user_data = user_data;
   watch (self);
+}
+
+void
+vmm_http_listener_set_resting (VmmHttpListener *self, gboolean resting)
+{
+  self->resting = resting;
+  if (resting)
+    vmm_source_clear (&self->source);
+  else if (self->accept != NULL && self->rest_id == 0 && !g_socket_is_closed (self->socket))
+    watch (self);
 }
 
 void

@@ -18,7 +18,11 @@ VmmHttpListener *vmm_http_listener_new_tcp (GInetSocketAddress *address, GError 
 /* The socket file is 0600; a stale one is replaced, one that answers is a conflict. Its folder is
  * made when it is missing. */
 VmmHttpListener *vmm_http_listener_new_unix (const char *path, GError **error);
+/* The same where nobody else may listen, in a folder that is there: what is in the way goes. */
+VmmHttpListener *vmm_http_listener_new_unix_owned (const char *path, GError **error);
 void vmm_http_listener_start (VmmHttpListener *self, VmmHttpAccept accept, gpointer user_data);
+/* While it rests nothing is accepted: who connects waits in the kernel. Also from within accept. */
+void vmm_http_listener_set_resting (VmmHttpListener *self, gboolean resting);
 /* Closes it and removes the socket file if it is still ours. */
 void vmm_http_listener_close (VmmHttpListener *self);
 guint vmm_http_listener_get_port (VmmHttpListener *self);

@@ -130,6 +130,9 @@ check_head (VmmHttpConnection *connection, const VmmHttpHead *head, gpointer use
   const Door *door = find_door (self, head->path);
   g_autofree char *problem = NULL;
 
+  /* Nobody here needs them, and libsoup would resolve them after our look at the path. */
+  if (head->has_dots)
+    return vmm_error_new (VMM_ERROR_INVALID_REQUEST, "http: malformed request target");
   if (door == NULL || !door->guarded)
     return NULL;
   if (!peer->permitted)

@@ -1,20 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-#include "vmm-guest-report.h"
 #include "vmm-metrics-guest.h"
 
 G_BEGIN_DECLS
 
 /* What vmm-metrics-guest.c keeps and vmm-metrics-guest-text.c writes out. */
-
-typedef enum
-{
-  VMM_GUEST_DROPPED_LIMIT,
-  VMM_GUEST_DROPPED_UNSUPPORTED,
-  VMM_GUEST_DROPPED_DUPLICATE,
-} VmmGuestDropped;
-#define VMM_GUEST_N_DROPPED (VMM_GUEST_DROPPED_DUPLICATE + 1)
 
 typedef enum
 {

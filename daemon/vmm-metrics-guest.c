@@ -18,9 +18,6 @@
 #include "vmm-log.h"
 #include "vmm-time.h"
 
-/* What one series may take on average. */
-#define SERIES_SIZE 1024
-
 const char *const vmm_guest_bookkeeping_names[VMM_GUEST_N_BOOKKEEPING] = {
   "vm_guest_report_age_seconds",
   "vm_guest_report_series",
@@ -201,58 +198,6 @@ drop_series (VmmGuestMetrics *self, VmmGuestVm *vm)
   vm->n_series = 0;
 }
 
-static gboolean
-is_bookkeeping (const char *name)
-{
-  for (guint i = 0; i < VMM_GUEST_N_BOOKKEEPING; i++)
-    if (g_str_equal (vmm_guest_bookkeeping_names[i], name))
-      return TRUE;
-  return FALSE;
-}
-
-typedef struct
-{
-  VmmGuestMetrics *metrics;
-  VmmGuestVm *vm;
-  GHashTable *seen; /* name and labels */
-  gsize size;
-} Intake;
-
-static gboolean
-is_full (const Intake *intake)
-{
-  return intake->vm->n_series >= intake->metrics->limit
-         || intake->size / SERIES_SIZE >= intake->metrics->limit;
-}
-
-static void
-take_entry (Intake *intake, JsonNode *entry)
-{
-  VmmGuestVm *vm = intake->vm;
-  g_autoptr (VmmGuestSeries) series = vmm_guest_series_new (entry);
-  g_autofree char *identity = NULL;
-
-  if (series == NULL || is_bookkeeping (series->name))
-    {
-      vm->dropped[VMM_GUEST_DROPPED_UNSUPPORTED]++;
-      return;
-    }
-  if (is_full (intake))
-    {
-      vm->dropped[VMM_GUEST_DROPPED_LIMIT]++;
-      return;
-    }
-  identity = g_strdup_printf ("%s{%s}", series->name, series->labels);
-  if (g_hash_table_contains (intake->seen, identity))
-    {
-      vm->dropped[VMM_GUEST_DROPPED_DUPLICATE]++;
-      return;
-    }
-  intake->size += strlen (identity) + strlen (series->empty) + strlen (series->family);
-  g_hash_table_add (intake->seen, g_steal_pointer (&identity));
-  add_series (intake->metrics, vm, series);
-}
-
 static VmmGuestVm *
 get_vm (VmmGuestMetrics *self, const char *vm_id)
 {
@@ -288,35 +233,32 @@ note_limit (VmmGuestMetrics *self, VmmGuestVm *vm, guint64 dropped_before)
   vm->over_limit = over;
 }
 
-gboolean
-vmm_guest_metrics_take (VmmGuestMetrics *self, const char *vm_id, GBytes *report, GError **error)
+guint
+vmm_guest_metrics_get_limit (VmmGuestMetrics *self)
 {
-  g_autoptr (VmmGuestReport) parsed = vmm_guest_report_parse (report, error);
-  g_autoptr (GHashTable) seen = NULL;
-  Intake intake = { self, NULL, NULL, 0 };
-  guint64 dropped_before;
-  VmmGuestVm *vm;
+  return self->limit;
+}
 
-  if (parsed == NULL)
-    return FALSE;
-  vm = get_vm (self, vm_id);
+void
+vmm_guest_metrics_take (VmmGuestMetrics *self, const char *vm_id, VmmGuestIntake *intake)
+{
+  VmmGuestVm *vm = get_vm (self, vm_id);
+  guint64 dropped_before = vm->dropped[VMM_GUEST_DROPPED_LIMIT];
+
   drop_series (self, vm);
-  seen = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
-  intake.vm = vm;
-  intake.seen = seen;
-  dropped_before = vm->dropped[VMM_GUEST_DROPPED_LIMIT];
   vm->received_at = g_get_real_time ();
   vm->received_mono = g_get_monotonic_time ();
-  vm->generated_at = parsed->generated_at;
-  vm->n_families = parsed->n_families;
-  vm->n_entries = json_array_get_length (parsed->entries);
+  vm->generated_at = intake->generated_at;
+  vm->n_families = intake->n_families;
+  vm->n_entries = intake->n_entries;
   vm->n_reports++;
   g_clear_pointer (&vm->sample, json_array_unref);
-  vm->sample = json_array_ref (parsed->sample);
-  for (guint i = 0; i < vm->n_entries; i++)
-    take_entry (&intake, json_array_get_element (parsed->entries, i));
+  vm->sample = json_array_ref (intake->sample);
+  for (guint i = 0; i < intake->series->len; i++)
+    add_series (self, vm, g_ptr_array_index (intake->series, i));
+  for (guint i = 0; i < VMM_GUEST_N_DROPPED; i++)
+    vm->dropped[i] += intake->dropped[i];
   note_limit (self, vm, dropped_before);
-  return TRUE;
 }
 
 void

@@ -125,17 +125,21 @@ vmm_metrics_expose (VmmMetrics *self)
   return g_string_free_to_bytes (text);
 }
 
-gboolean
-vmm_metrics_take_report (VmmMetrics *self, const char *vm_id, GBytes *report, GError **error)
+guint
+vmm_metrics_get_guest_limit (VmmMetrics *self)
 {
-  g_return_val_if_fail (VMM_IS_METRICS (self), FALSE);
+  g_return_val_if_fail (VMM_IS_METRICS (self), 0);
 
-  if (!g_hash_table_contains (self->followers, vm_id))
-    {
-      vmm_set_error (error, VMM_ERROR_NOT_FOUND, "vm \"%s\"", vm_id);
-      return FALSE;
-    }
-  return vmm_guest_metrics_take (self->guests, vm_id, report, error);
+  return vmm_guest_metrics_get_limit (self->guests);
+}
+
+void
+vmm_metrics_take_report (VmmMetrics *self, const char *vm_id, VmmGuestIntake *intake)
+{
+  g_return_if_fail (VMM_IS_METRICS (self));
+
+  if (g_hash_table_contains (self->followers, vm_id))
+    vmm_guest_metrics_take (self->guests, vm_id, intake);
 }
 
 static void

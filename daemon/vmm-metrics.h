@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
+#include "vmm-guest-intake.h"
 #include "vmm-machine.h"
 
 G_BEGIN_DECLS
@@ -17,9 +18,10 @@ void vmm_metrics_add_machine (VmmMetrics *self, VmmMachine *machine);
 void vmm_metrics_remove_machine (VmmMetrics *self, VmmMachine *machine);
 /* text/plain; version=0.0.4 */
 GBytes *vmm_metrics_expose (VmmMetrics *self);
-/* A guest's report was received; FALSE when it does not parse (the series before stay). */
-gboolean vmm_metrics_take_report (VmmMetrics *self, const char *vm_id, GBytes *report,
-                                  GError **error);
+/* How many series of one guest are kept: for vmm_guest_intake_new(). */
+guint vmm_metrics_get_guest_limit (VmmMetrics *self);
+/* A guest's report was received; of a VM that is gone, nothing is kept. Takes texts out of it. */
+void vmm_metrics_take_report (VmmMetrics *self, const char *vm_id, VmmGuestIntake *intake);
 /* The Metrics object of the API. */
 JsonNode *vmm_metrics_describe (VmmMetrics *self, VmmMachine *machine);
 

@@ -30,9 +30,11 @@ take (Fixture *fixture, const char *vm, const char *entries)
   g_autofree char *text = g_strdup_printf ("{\"metrics\": [%s]}", entries);
   g_autoptr (GBytes) bytes = g_bytes_new (text, strlen (text));
   g_autoptr (GError) error = NULL;
+  g_autoptr (VmmGuestIntake) intake
+      = vmm_guest_intake_new (bytes, vmm_guest_metrics_get_limit (fixture->metrics), &error);
 
-  g_assert_true (vmm_guest_metrics_take (fixture->metrics, vm, bytes, &error));
   g_assert_no_error (error);
+  vmm_guest_metrics_take (fixture->metrics, vm, intake);
 }
 
 static int
@@ -126,18 +128,14 @@ test_replaced (Fixture *fixture, gconstpointer data)
 }
 
 static void
-test_refused_keeps (Fixture *fixture, gconstpointer data)
+test_refused (Fixture *fixture, gconstpointer data)
 {
   g_autoptr (GBytes) bytes = g_bytes_new ("[]", 2);
   g_autoptr (GError) error = NULL;
 
-  g_assert_false (vmm_guest_metrics_take (fixture->metrics, "b", bytes, NULL));
-  g_assert_null (vmm_guest_metrics_describe (fixture->metrics, "b"));
-  take (fixture, "a", "{\"name\": \"x\", \"value\": 1}");
-  g_assert_false (vmm_guest_metrics_take (fixture->metrics, "a", bytes, &error));
+  g_assert_null (vmm_guest_intake_new (bytes, 1000, &error));
   g_assert_error (error, VMM_ERROR, VMM_ERROR_INVALID_REQUEST);
-  assert_exposed (fixture, "# TYPE vm_guest_x gauge\nvm_guest_x{vm=\"a\",object=\"\"} 1");
-  assert_line (fixture, "vm_guest_reports_total{vm=\"a\"} 1");
+  g_assert_null (vmm_guest_metrics_describe (fixture->metrics, "b"));
 }
 
 static void
@@ -275,7 +273,7 @@ main (int argc, char **argv)
   ADD ("nothing", 0, test_nothing);
   ADD ("union", 0, test_union);
   ADD ("replaced", 0, test_replaced);
-  ADD ("refused-keeps", 0, test_refused_keeps);
+  ADD ("refused", 0, test_refused);
   ADD ("forget", 0, test_forget);
   ADD ("dropped", 2, test_dropped);
   ADD ("bytes", 2, test_bytes);

@@ -44,7 +44,17 @@ vmm_machine_attach_async (gpointer subject, GCancellable *cancellable,
                                        vmm_machine_attach_async);
   g_autofree char *socket_path = vmm_machine_dup_path (self, "net.sock");
   g_autofree char *metadata_path = vmm_machine_dup_path (self, "metadata.sock");
+  GError *error = NULL;
 
+  /* A guest that runs already is kept without it; that it is missing was said. */
+  if (self->context->open_metadata != NULL && self->processes[VMM_PROCESS_ROLE_QEMU] == NULL
+      && !self->context->open_metadata (self->context->open_metadata_data, self->record->id,
+                                        &error))
+    {
+      vmm_machine_step_return (task, error, "metadata service: ");
+      g_object_unref (task);
+      return;
+    }
   vmm_network_table_attach_async (self->context->networks, self->record->network,
                                   self->record->id, socket_path, metadata_path, cancellable,
                                   attached_cb, task);

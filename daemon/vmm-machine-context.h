@@ -27,6 +27,9 @@ typedef struct
   /* The next vsock CID that no machine of this daemon has, 0 for none. May be NULL. */
   guint32 (*next_cid) (gpointer data, guint32 after);
   gpointer next_cid_data;
+  /* Makes sure that the metadata service listens for a VM, before that boots. May be NULL. */
+  gboolean (*open_metadata) (gpointer data, const char *vm_id, GError **error);
+  gpointer open_metadata_data;
 } VmmMachineContext;
 
 G_END_DECLS

@@ -153,6 +153,8 @@ booted_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 static void
 boot (VmmMachine *self, const char *name)
 {
+  /* The guest runs a moment before its boot is an event: what an earlier one was given is void. */
+  self->record->user_data_released = FALSE;
   vmm_machine_hold (self, "boot");
   vmm_machine_run_boot_async (self, name, self->operation->cancellable, booted_cb, self);
 }

@@ -26,6 +26,7 @@
 
 #include "vmm-file.h"
 #include "vmm-http.h"
+#include "vmm-imds.h"
 #include "vmm-log.h"
 #include "vmm-probes.h"
 #include "vmm-rest.h"
@@ -36,6 +37,7 @@
 #include "vmm-version.h"
 
 #define REQUESTS_LIMIT_MS (15 * 1000)
+#define GUEST_REQUESTS_LIMIT_MS (10 * 1000)
 #define LOADING_LIMIT_MS (5 * 1000)
 
 typedef struct
@@ -45,6 +47,8 @@ typedef struct
   int lock;
   VmmService *service;
   VmmHttp *http;
+  VmmImds *imds;
+  guint n_closing; /* doors */
   GCancellable *cancellable;
   gint64 started_at;
   gboolean loading;
@@ -88,12 +92,24 @@ close_service (Daemon *daemon)
 }
 
 static void
+door_closed (Daemon *daemon)
+{
+  if (--daemon->n_closing == 0)
+    close_service (daemon);
+}
+
+static void
 http_closed_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 {
-  Daemon *daemon = user_data;
-
   vmm_http_close_finish (VMM_HTTP (source), result, NULL);
-  close_service (daemon);
+  door_closed (user_data);
+}
+
+static void
+imds_closed_cb (GObject *source, GAsyncResult *result, gpointer user_data)
+{
+  vmm_imds_close_finish (VMM_IMDS (source), result, NULL);
+  door_closed (user_data);
 }
 
 static gboolean
@@ -122,6 +138,8 @@ stop (Daemon *daemon)
   else
     {
       vmm_service_end_waits (daemon->service);
+      daemon->n_closing = 2;
+      vmm_imds_close_async (daemon->imds, GUEST_REQUESTS_LIMIT_MS, imds_closed_cb, daemon);
       vmm_http_close_async (daemon->http, REQUESTS_LIMIT_MS, http_closed_cb, daemon);
     }
 }
@@ -241,6 +259,7 @@ prepare (Daemon *daemon, GError **error)
   daemon->service = vmm_serve_build_service (daemon->options, error);
   if (daemon->service == NULL)
     return FALSE;
+  daemon->imds = vmm_imds_new (daemon->service);
   daemon->http = vmm_http_new (daemon->options);
   vmm_probes_mount (daemon->http, daemon->service, daemon->options);
   vmm_rest_mount (daemon->http, daemon->service);
@@ -266,6 +285,7 @@ static void
 daemon_clear (Daemon *daemon)
 {
   g_clear_object (&daemon->http);
+  g_clear_object (&daemon->imds);
   g_clear_object (&daemon->service);
   if (daemon->lock >= 0)
     vmm_state_lock_release (daemon->lock);

@@ -22,9 +22,9 @@ MAX_NESTING = 4
 # Lower may not include higher. The first pattern that fits a file's stem decides.
 LAYERS = [
     ("main", ["main", "vmm-serve"]),
-    ("doors", ["vmm-http", "vmm-probes", "vmm-rest", "vmm-mcp", "vmm-dbus", "vmm-cli", "vmm-oauth"]),
+    ("doors", ["vmm-http", "vmm-probes", "vmm-rest", "vmm-mcp", "vmm-dbus", "vmm-cli", "vmm-oauth", "vmm-imds"]),
     ("operations", ["vmm-operations", "vmm-arguments", "vmm-authority", "vmm-handlers"]),
-    ("service", ["vmm-service", "vmm-metrics", "vmm-guest", "vmm-imds", "vmm-progress-watch"]),
+    ("service", ["vmm-service", "vmm-metrics", "vmm-guest", "vmm-progress-watch"]),
     ("machine", ["vmm-machine", "vmm-waiter"]),
     (
         "steps",

@@ -3,6 +3,7 @@
 
 #include "service-fixture.h"
 
+#include "certain-host.h"
 #include "fake-backends.h"
 #include "test-await.h"
 #include "vmm-json.h"
@@ -55,6 +56,7 @@ service_fixture_new (void)
   service_fixture_write (self, "ovmf/vars.fd", "vars");
   set_path_flag (self, "ovmf-code", "ovmf/code.fd");
   set_path_flag (self, "ovmf-vars", "ovmf/vars.fd");
+  set_path_flag (self, "image-dir", "images");
   service_fixture_set_flag (self, "network-subnet", "10.64.0.0/16");
   return self;
 }
@@ -77,7 +79,7 @@ make_context (ServiceFixture *self)
 {
   VmmMachineContext *context = g_new0 (VmmMachineContext, 1);
   g_autofree char *images = g_build_filename (self->state_dir, "images", NULL);
-  VmmBackendConfig config = { self->state_dir, self->state_dir, NULL, FALSE };
+  VmmBackendConfig config = { self->state_dir, self->state_dir, NULL };
   VmmBackend *chosen[VMM_PLUGIN_N_KINDS];
   g_autoptr (GError) error = NULL;
 
@@ -94,6 +96,7 @@ make_context (ServiceFixture *self)
   context->options = vmm_options_new_for_test ((const char *const *) self->flags->pdata, &error);
   g_assert_no_error (error);
   context->host = vmm_host_new (context->options, self->registry);
+  certain_host_make_certain (context->host, self->state_dir);
   context->images = vmm_images_new (images);
   g_assert_true (vmm_images_scan (context->images, &error));
   g_assert_no_error (error);
@@ -123,6 +126,8 @@ service_fixture_start (ServiceFixture *self, GError **error)
   g_clear_object (&self->registry);
   self->context = make_context (self);
   self->service = vmm_service_new (self->context, self->registry);
+  if (self->with_imds)
+    self->imds = vmm_imds_new (self->service);
   vmm_service_load_async (self->service, NULL, test_await_cb, &await);
   result = test_await (&await);
   return vmm_service_load_finish (self->service, result, error);
@@ -151,6 +156,7 @@ service_fixture_close (ServiceFixture *self, gboolean detach)
 
   /* The machines end before what they share does. */
   test_drain ();
+  g_clear_object (&self->imds);
   g_clear_object (&self->service);
   self->context = NULL;
   test_drain ();

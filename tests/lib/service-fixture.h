@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
+#include "vmm-imds.h"
 #include "vmm-operations.h"
 #include "vmm-service.h"
 
@@ -15,6 +16,8 @@ typedef struct
   VmmPluginRegistry *registry;
   VmmMachineContext *context; /* of the running service; owned by it */
   VmmService *service;        /* NULL while none runs */
+  gboolean with_imds;         /* for the services to come: guests are served, too */
+  VmmImds *imds;
   GPtrArray *flags;           /* pairs for the options of the next service, ending in NULL */
 } ServiceFixture;
 

@@ -116,6 +116,19 @@ test_http_client_send (TestHttpClient *self, const char *bytes, gssize length)
 }
 
 void
+test_http_client_pause (TestHttpClient *self)
+{
+  g_source_destroy (self->source);
+  g_clear_pointer (&self->source, g_source_unref);
+}
+
+gboolean
+test_http_client_has_hung_up (TestHttpClient *self)
+{
+  return (g_socket_condition_check (self->socket, G_IO_HUP) & G_IO_HUP) != 0;
+}
+
+void
 test_http_client_shutdown (TestHttpClient *self)
 {
   g_socket_shutdown (self->socket, FALSE, TRUE, NULL);

@@ -31,6 +31,9 @@ TestHttpAnswer *test_http_client_read (TestHttpClient *self, gboolean without_bo
 /* Waits for the server to close, and returns what came until then. */
 char *test_http_client_read_to_end (TestHttpClient *self);
 gboolean test_http_client_is_closed (TestHttpClient *self);
+/* Reads nothing any more, for as long as it lives; whether the server has left is still seen. */
+void test_http_client_pause (TestHttpClient *self);
+gboolean test_http_client_has_hung_up (TestHttpClient *self);
 
 void test_http_answer_free (TestHttpAnswer *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (TestHttpAnswer, test_http_answer_free)

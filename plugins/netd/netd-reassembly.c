@@ -111,6 +111,7 @@ find_slot (NetdReassembly *self, const NetdPacket *fragment)
 {
   guint16 identification = (guint16) (fragment->ip[4] << 8 | fragment->ip[5]);
   Slot *chosen = &self->slots[0];
+  guint8 *frame;
 
   for (guint i = 0; i < G_N_ELEMENTS (self->slots); i++)
     {
@@ -123,8 +124,11 @@ find_slot (NetdReassembly *self, const NetdPacket *fragment)
       if (slot->deadline < chosen->deadline) /* an unused one has none */
         chosen = slot;
     }
+  /* One that is given up for this one leaves its buffer: memory that is given back costs ten times
+   * as much as the copying. Nothing of what is in it is handed out, as every block has to come. */
+  frame = g_steal_pointer (&chosen->frame);
   clear_slot (chosen);
-  chosen->frame = g_malloc (NETD_PACKET_MAX);
+  chosen->frame = frame != NULL ? frame : g_malloc (NETD_PACKET_MAX);
   chosen->deadline = netd_loop_now (self->loop) + NETD_REASSEMBLY_MS;
   chosen->source = fragment->ip_source;
   chosen->destination = fragment->ip_destination;

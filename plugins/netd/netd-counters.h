@@ -6,8 +6,8 @@
 /* What a network carried and refused, by kind. The network's own live in a page that the daemon
  * maps read-only, so that reading them costs no message; ports have ordinary ones.
  *
- * A frame is sent when it is queued, whole and with its length: who reads the page never finds a frame
- * without its bytes. What is still queued when a stream ends was sent in vain. */
+ * A frame is sent when it is queued, whole and with its length: who reads the page never finds a
+ * frame without its bytes. What is still queued when a stream ends was sent in vain. */
 typedef enum
 {
   NETD_COUNT_BYTES_SENT,     /* to VMs, framing included */

@@ -97,6 +97,13 @@ forget_ahead (NetdFlow *flow)
   flow->n_ahead = 0;
 }
 
+void
+netd_flow_answered (NetdFlow *flow)
+{
+  flow->instance->engine->n_unanswered -= flow->n_unanswered;
+  flow->n_unanswered = 0;
+}
+
 static void
 flow_free (NetdFlow *flow)
 {
@@ -115,6 +122,7 @@ flow_free (NetdFlow *flow)
   else
     engine->n_half_open--;
   forget_ahead (flow);
+  netd_flow_answered (flow);
   engine->n_flows--;
   engine->n_icmp -= flow->protocol == IPPROTO_ICMP;
   instance->n_flows--;

@@ -13,6 +13,7 @@
 
 #define IP_HEADER 20
 #define TCP_HEADER 20
+#define UDP_HEADER 8
 #define INSTANCE_MTU 65520 /* its frames are cut for the guest elsewhere */
 /* What libslirp says that it takes, unless the guest could send more: with segments of 32 KiB, as
  * large as those that it sends itself, its buffers stay at the 128 KiB that they are made with.
@@ -88,6 +89,16 @@ note_segment (NetdInstance *instance, const guint8 *frame, gsize length)
     netd_dial_established (flow->dial);
 }
 
+static void
+note_datagram (NetdInstance *instance, const guint8 *udp)
+{
+  NetdFlow *flow
+      = netd_flow_find (instance->engine, netd_flow_udp_key (instance->kind, read_16 (udp + 2)));
+
+  if (flow != NULL)
+    netd_flow_answered (flow);
+}
+
 /* libslirp makes up a MAC address of its own; the frame is in a buffer of its that is thrown away.
  * Its ARP is nobody's business: each side's address is known. */
 static ssize_t
@@ -105,6 +116,8 @@ send_cb (const void *data, size_t length, void *user_data)
   engine->active_at = netd_loop_now (engine->config.loop);
   if (ip[9] == IPPROTO_TCP && length >= NETD_ETHERNET_HEADER + IP_HEADER + TCP_HEADER)
     note_segment (self, frame, length);
+  else if (ip[9] == IPPROTO_UDP && length >= NETD_ETHERNET_HEADER + IP_HEADER + UDP_HEADER)
+    note_datagram (self, ip + IP_HEADER);
   engine->config.send (frame, length, engine->config.user_data);
   return (ssize_t) length;
 }

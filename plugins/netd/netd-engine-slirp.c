@@ -32,6 +32,22 @@
 #define PORT_DHCP 67
 #define PORT_TFTP 69
 
+/* Microseconds, as measured; most are the kernel's. What costs little is charged for with more,
+ * because nobody needs much of it. */
+#define COST_ANSWER 3   /* a reset, an acknowledgement of nothing new, the gateway's echo */
+#define COST_OPENING 50 /* a socket that is made, connected and closed */
+#define COST_DATAGRAM 4 /* sent to where perhaps nobody listens */
+#define COST_BUFFER 12  /* mapped for it, and a page of it touched */
+#define COST_FRAGMENT 2 /* copied, perhaps to be thrown away */
+#define COST_ECHO 15    /* a socket for one request */
+
+/* Datagrams for which something may yet come back: of one flow, of all. */
+#define UNANSWERED_MAX 64
+#define UNANSWERED_OF_ALL_MAX 1024
+
+/* libslirp holds on to the last datagram of each flow, and has so many buffers at hand. */
+#define BUFFERS_AT_HAND 30
+
 static inline guint16
 read_16 (const guint8 *data)
 {
@@ -45,12 +61,19 @@ read_32 (const guint8 *data)
 }
 
 static void
+spend (NetdEngine *self, guint microseconds)
+{
+  self->config.spend (microseconds, self->config.user_data);
+}
+
+static void
 refuse (NetdEngine *self, const NetdPacket *packet)
 {
   guint8 frame[NETD_ETHERNET_HEADER + IP_HEADER + TCP_HEADER];
   gsize length
       = netd_packet_build_reset (frame, sizeof frame, packet, &self->config.plan->gateway_mac);
 
+  spend (self, COST_ANSWER);
   if (length > 0)
     self->config.send (frame, length, self->config.user_data);
 }
@@ -110,6 +133,17 @@ take_segment (NetdFlow *flow, const NetdPacket *packet)
   return netd_flow_take_segment (flow, read_32 (packet->transport + 4), length);
 }
 
+/* All of it has been acknowledged. The way from a guest loses nothing, so that little is sent
+ * twice. */
+static gboolean
+is_old (const NetdFlow *flow, const NetdPacket *packet)
+{
+  guint32 end = read_32 (packet->transport + 4) + (guint32) packet->payload_length;
+
+  return packet->payload_length > 0 && flow->has_acknowledged
+         && (gint32) (end - flow->acknowledged) <= 0;
+}
+
 static NetdEngineVerdict
 input_tcp (NetdEngine *self, NetdInstanceKind kind, const NetdPacket *packet)
 {
@@ -119,13 +153,19 @@ input_tcp (NetdEngine *self, NetdInstanceKind kind, const NetdPacket *packet)
   NetdInstance *instance = self->instances[kind];
 
   if (flow != NULL && !take_segment (flow, packet))
-    return NETD_ENGINE_TAKEN;
+    {
+      spend (self, COST_ANSWER);
+      return NETD_ENGINE_TAKEN;
+    }
   if (flow == NULL && opens_connection (packet))
     {
       if (!netd_flow_has_room (self, IPPROTO_TCP))
         return NETD_ENGINE_FULL;
+      spend (self, COST_OPENING);
       instance = netd_engine_need_instance (self, kind);
     }
+  else if (instance != NULL && (flow == NULL || is_old (flow, packet)))
+    spend (self, COST_ANSWER);
   if (instance == NULL)
     refuse (self, packet);
   else
@@ -179,6 +219,23 @@ route_tcp (NetdEngine *self, NetdPlace place, const NetdPacket *packet)
   return NETD_ENGINE_TAKEN;
 }
 
+/* Who is answered may send as much as it likes. A stream to where nothing comes back from goes at a
+ * rate, as it costs the same whether somebody takes it or not. */
+static void
+note_unanswered (NetdEngine *self, const NetdInstance *instance, NetdFlow *flow)
+{
+  guint n_udp = instance != NULL ? instance->n_flows - instance->n_tcp : 0;
+
+  if (flow == NULL || flow->n_unanswered >= UNANSWERED_MAX
+      || self->n_unanswered >= UNANSWERED_OF_ALL_MAX)
+    {
+      spend (self, COST_DATAGRAM + (n_udp > BUFFERS_AT_HAND ? COST_BUFFER : 0));
+      return;
+    }
+  flow->n_unanswered++;
+  self->n_unanswered++;
+}
+
 /* Behind the alias libslirp's own DHCP and TFTP would listen. */
 static NetdEngineVerdict
 route_udp (NetdEngine *self, NetdPlace place, const NetdPacket *packet)
@@ -197,6 +254,7 @@ route_udp (NetdEngine *self, NetdPlace place, const NetdPacket *packet)
   instance = netd_engine_need_instance (self, kind);
   if (instance != NULL)
     input (instance, packet, key);
+  note_unanswered (self, instance, netd_flow_find (self, key));
   return NETD_ENGINE_TAKEN;
 }
 
@@ -222,6 +280,7 @@ route_icmp (NetdEngine *self, NetdPlace place, const NetdPacket *packet)
     return NETD_ENGINE_TAKEN;
   if (place == NETD_PLACE_OUTSIDE && !netd_flow_has_room (self, IPPROTO_ICMP))
     return NETD_ENGINE_FULL;
+  spend (self, place == NETD_PLACE_OUTSIDE ? COST_ECHO : COST_ANSWER);
   if (place == NETD_PLACE_OUTSIDE && !can_ping ())
     return NETD_ENGINE_TAKEN;
   instance = netd_engine_need_instance (self, place == NETD_PLACE_ALIAS ? NETD_INSTANCE_ALIAS
@@ -256,6 +315,7 @@ netd_engine_input (NetdEngine *self, const NetdPacket *packet)
 
   if (netd_plan_place (self->config.plan, packet->ip_destination) == NETD_PLACE_FORBIDDEN)
     return NETD_ENGINE_TAKEN;
+  spend (self, COST_FRAGMENT);
   if (self->reassembly == NULL)
     self->reassembly = netd_reassembly_new (self->config.loop);
   packet = netd_reassembly_add (self->reassembly, packet);

@@ -40,6 +40,8 @@ struct _NetdFlow
   guint32 ready;    /* EPOLL*, since the last poll */
   gboolean is_held; /* readable, but not to be read during a pause */
 
+  guint n_unanswered; /* of UDP: datagrams since something came back */
+
   /* Of TCP: what libslirp acknowledged last, and segments ahead of that which it may be keeping. */
   gboolean has_acknowledged;
   guint32 acknowledged;
@@ -80,6 +82,7 @@ struct _NetdEngine
   guint n_half_open; /* those without a descriptor */
   guint n_icmp;
   guint n_ahead;
+  guint n_unanswered;
 
   /* What libslirp is being called for, so that its callbacks can be told apart. */
   gboolean has_input;
@@ -129,6 +132,7 @@ void netd_flow_set_key (NetdFlow *flow, guint64 key);
 /* Whether a segment may pass: libslirp keeps those that are out of order, each in a buffer of 64
  * KiB. */
 gboolean netd_flow_take_segment (NetdFlow *flow, guint32 sequence, gsize length);
+void netd_flow_answered (NetdFlow *flow); /* of UDP */
 void netd_flow_acknowledge (NetdFlow *flow, guint32 acknowledged);
 /* libslirp's callbacks for a socket that it opened, and for one that it is about to close. */
 void netd_flow_opened (NetdInstance *instance, int fd);

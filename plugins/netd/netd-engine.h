@@ -32,6 +32,8 @@ typedef struct
   void (*send) (const guint8 *frame, gsize length, gpointer user_data);
   /* The guest opened a connection to a service: @fd, to be taken over, is its stream. */
   void (*serve) (NetdService service, int fd, gpointer user_data);
+  /* A frame made work that no window of the guest's bounds: so many microseconds, more or less. */
+  void (*spend) (guint microseconds, gpointer user_data);
   gpointer user_data;
 } NetdEngineConfig;
 

@@ -10,6 +10,9 @@
  */
 #include "netd-gateway.h"
 
+#include <netinet/in.h>
+#include <unistd.h>
+
 #include "netd-arp.h"
 #include "netd-dhcp.h"
 #include "netd-dns.h"
@@ -17,9 +20,6 @@
 #include "netd-network.h"
 #include "netd-offload.h"
 #include "netd-udp-forward.h"
-
-#include <netinet/in.h>
-#include <unistd.h>
 
 #define DNS_PORT 53
 #define DHCP_SERVER_PORT 67
@@ -33,8 +33,8 @@
 /* An answer that is made here: ARP, DHCP, RST. */
 #define ANSWER_MAX 2048
 
-/* A query is a socket and a message to a name server: what several wasted frames cost. */
-#define QUERY_CHARGE 8
+/* A query is a socket and a message to a name server: microseconds. */
+#define QUERY_CHARGE 25
 
 struct _NetdGateway
 {
@@ -78,7 +78,7 @@ receive_arp (NetdGateway *self, const NetdPacket *packet)
   guint8 answer[ANSWER_MAX];
   gsize length = netd_arp_answer (self->plan, packet, answer, sizeof answer);
 
-  netd_port_charge (self->port, 1);
+  netd_port_charge (self->port, NETD_CHARGE_FRAME);
   if (length > 0)
     send_cb (answer, length, self);
 }
@@ -90,7 +90,7 @@ receive_dhcp (NetdGateway *self, const NetdPacket *packet)
   gsize length = netd_dhcp_answer (self->plan, netd_port_get_mac (self->port),
                                    netd_port_get_ip (self->port), packet, answer, sizeof answer);
 
-  netd_port_charge (self->port, 1);
+  netd_port_charge (self->port, NETD_CHARGE_FRAME);
   if (length > 0)
     send_cb (answer, length, self);
 }
@@ -109,6 +109,14 @@ serve_cb (NetdService service, int fd, gpointer user_data)
 }
 
 /* --- The engine --- */
+
+static void
+spend_cb (guint microseconds, gpointer user_data)
+{
+  NetdGateway *self = user_data;
+
+  netd_port_charge (self->port, microseconds);
+}
 
 static gboolean
 admit_cb (gpointer user_data)
@@ -300,6 +308,7 @@ make_engine (NetdGateway *self)
     .socket_directory = netd_network_get_socket_directory (self->network),
     .send = send_cb,
     .serve = serve_cb,
+    .spend = spend_cb,
     .user_data = self,
   };
 

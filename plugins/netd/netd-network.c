@@ -12,10 +12,6 @@
  */
 #include "netd-network.h"
 
-#include "netd-dhcp.h"
-#include "netd-gateway.h"
-#include "netd-guard.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -23,6 +19,10 @@
 #include <unistd.h>
 
 #include <gio/gio.h>
+
+#include "netd-dhcp.h"
+#include "netd-gateway.h"
+#include "netd-guard.h"
 
 #define PORTS_MAX 65532
 #define READ_BUFFER_SIZE (256 * 1024)
@@ -96,7 +96,7 @@ flood (NetdNetwork *self, NetdPort *from, const guint8 *frame, gsize length)
       netd_port_send (port, frame, length, NETD_ORIGIN_GUEST);
       n_copies++;
     }
-  netd_port_charge (from, 1 + n_copies / COPIES_PER_CHARGE);
+  netd_port_charge (from, NETD_CHARGE_FRAME * (1 + n_copies / COPIES_PER_CHARGE));
 }
 
 /* Of no interest to anybody but the gateway. */
@@ -129,7 +129,7 @@ receive_for_guest (NetdNetwork *self, NetdPort *from, const NetdPacket *packet, 
   if (to == NULL || to == from || !netd_port_is_connected (to))
     netd_port_count (from, NETD_COUNT_NO_RECEIVER, 1);
   else if (!netd_port_send (to, frame, packet->length, NETD_ORIGIN_GUEST))
-    netd_port_charge (from, 1);
+    netd_port_charge (from, NETD_CHARGE_FRAME);
 }
 
 void

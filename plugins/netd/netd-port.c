@@ -7,22 +7,23 @@
  * leaves with one call at the end of the turn. Nothing waits for a peer: a stream that takes no
  * more keeps its queue, and when that is full frames are dropped there and nowhere else.
  *
- * A guest cannot keep netd from the others. The amount read in one turn adapts, so that it is never
- * many hundreds of frames; and frames that come to nothing are paid for from an allowance that
- * refills with time: who has spent it is not read until it has refilled, and fills only its own
- * socket.
+ * A guest cannot keep netd from the others. The amount read in one turn adapts to the work that was
+ * in the last one; and what no window bounds, such as frames that come to nothing, connections to
+ * be opened, datagrams that nobody answers, is paid for from an allowance that refills with time:
+ * who has spent it is not read until it has refilled, and fills only its own socket. Work is
+ * reckoned, not measured: a busy host or a debugger must not make a guest slower than it is.
  */
 #include "netd-port.h"
-
-#include "netd-gateway.h"
-#include "netd-network.h"
-#include "netd-offload.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "netd-gateway.h"
+#include "netd-network.h"
+#include "netd-offload.h"
 
 #define LENGTH_SIZE 4
 #define VLAN_TAG 4
@@ -42,15 +43,16 @@
  * because much came at once. */
 #define WRITE_ABOVE (64 * 1024)
 
-/* Bytes of one read. It shrinks when there were many frames in them, since those are the work. */
-#define QUANTUM_MIN (16 * 1024)
+/* Bytes of one read. It shrinks when there was much work in them: frames, each at about a
+ * microsecond, and what they were charged for. */
+#define QUANTUM_MIN (2 * 1024)
 #define QUANTUM_FIRST (64 * 1024)
-#define FRAMES_FEW 128
-#define FRAMES_MANY 384
+#define WORK_LITTLE 128
+#define WORK_MUCH 384
 
-/* Wasted frames: some at once, and as many per millisecond as take well under a hundredth of it. */
-#define ALLOWANCE_MAX 256
-#define ALLOWANCE_PER_MS 25
+/* Microseconds: some at once, and so many of each millisecond. */
+#define ALLOWANCE_MAX 5000
+#define ALLOWANCE_PER_MS 75
 #define PAUSE_MIN_MS 10
 #define PAUSE_MAX_MS 1000
 #define DEBT_MAX (ALLOWANCE_PER_MS * PAUSE_MAX_MS)
@@ -83,6 +85,7 @@ struct _NetdPort
   gsize quantum;
   gint64 allowance;
   gint64 allowance_at;
+  guint64 charged; /* ever */
 
   NetdRing ring;
   gboolean is_dirty;
@@ -92,14 +95,15 @@ struct _NetdPort
 /* --- Counting --- */
 
 void
-netd_port_charge (NetdPort *self, guint n)
+netd_port_charge (NetdPort *self, guint microseconds)
 {
   gint64 now = netd_loop_now (netd_network_get_loop (self->network));
 
   self->allowance
       = MIN (ALLOWANCE_MAX, self->allowance + (now - self->allowance_at) * ALLOWANCE_PER_MS);
   self->allowance_at = now;
-  self->allowance = MAX (self->allowance - n, -DEBT_MAX);
+  self->allowance = MAX (self->allowance - microseconds, -DEBT_MAX);
+  self->charged += microseconds;
 }
 
 void
@@ -108,7 +112,7 @@ netd_port_count (NetdPort *self, NetdCount count, guint64 n)
   self->counters.counts[count] += n;
   netd_network_get_counters (self->network)->counts[count] += n;
   if (netd_count_is_waste (count))
-    netd_port_charge (self, n);
+    netd_port_charge (self, (guint) n * NETD_CHARGE_FRAME);
 }
 
 /* --- The stream --- */
@@ -202,11 +206,11 @@ keep_rest (NetdPort *self, const guint8 *data, gsize length)
 }
 
 static void
-adapt_quantum (NetdPort *self, guint n_frames, gboolean was_filled, gsize size)
+adapt_quantum (NetdPort *self, guint64 work, gboolean was_filled, gsize size)
 {
-  if (n_frames > FRAMES_MANY)
+  if (work > WORK_MUCH)
     self->quantum = MAX (self->quantum / 2, QUANTUM_MIN);
-  else if (n_frames < FRAMES_FEW && was_filled)
+  else if (work < WORK_LITTLE && was_filled)
     self->quantum = MIN (self->quantum * 2, size);
 }
 
@@ -232,6 +236,7 @@ read_stream (NetdPort *self)
   gsize size;
   guint8 *buffer = netd_network_get_buffer (self->network, &size);
   gsize wanted = MIN (self->quantum, size - self->rest_length);
+  guint64 charged = self->charged;
   gssize n = recv (self->fd, buffer + self->rest_length, wanted, MSG_DONTWAIT);
   gssize taken;
   guint n_frames;
@@ -256,7 +261,7 @@ read_stream (NetdPort *self)
       return;
     }
   keep_rest (self, buffer + taken, self->rest_length + n - taken);
-  adapt_quantum (self, n_frames, (gsize) n == wanted, size);
+  adapt_quantum (self, n_frames + self->charged - charged, (gsize) n == wanted, size);
   rest_if_spent (self);
 }
 
@@ -265,8 +270,13 @@ read_stream (NetdPort *self)
 static gboolean
 push (NetdPort *self, const struct iovec *parts, guint n_parts)
 {
+  gsize length = LENGTH_SIZE;
+
   if (!netd_ring_push (&self->ring, parts, n_parts))
     return FALSE;
+  for (guint i = 0; i < n_parts; i++)
+    length += parts[i].iov_len;
+  netd_port_count (self, NETD_COUNT_BYTES_SENT, length);
   netd_port_count (self, NETD_COUNT_FRAMES_SENT, 1);
   return TRUE;
 }
@@ -313,10 +323,7 @@ write_queue (NetdPort *self)
   if (n < 0 && errno != EAGAIN && errno != EINTR && errno != ENOBUFS && errno != ENOMEM)
     return FALSE;
   if (n > 0)
-    {
-      netd_ring_consume (&self->ring, n);
-      netd_port_count (self, NETD_COUNT_BYTES_SENT, n);
-    }
+    netd_ring_consume (&self->ring, n);
   self->is_blocked = netd_ring_get_used (&self->ring) > 0;
   update_watch (self);
   return TRUE;

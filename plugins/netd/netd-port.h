@@ -18,6 +18,9 @@ typedef enum
   NETD_ORIGIN_GUEST,
 } NetdOrigin;
 
+/* For a frame that came to nothing or is answered here. It takes less, but nobody needs many. */
+#define NETD_CHARGE_FRAME 3
+
 NetdPort *netd_port_new (NetdNetwork *network, guint index, const char *vm_id, const NetdMac *mac,
                          guint32 ip);
 void netd_port_free (NetdPort *self);
@@ -39,8 +42,8 @@ gboolean netd_port_send (NetdPort *self, const guint8 *frame, gsize length, Netd
 void netd_port_flush (NetdPort *self);
 /* Counts for the port and the network; waste is charged. */
 void netd_port_count (NetdPort *self, NetdCount count, guint64 n);
-/* Frames whose work was for nothing, or was work for many: above a rate the port is not read for a
- * while. */
-void netd_port_charge (NetdPort *self, guint n);
+/* Work that came to nothing, was for many, or is bounded by nothing else: above a share of the time
+ * the port is not read for a while. */
+void netd_port_charge (NetdPort *self, guint microseconds);
 /* For the list of ports to flush: returns what it was. */
 gboolean netd_port_set_dirty (NetdPort *self, gboolean is_dirty);

@@ -26,6 +26,14 @@ guest_serve_cb (NetdService service, int fd, gpointer user_data)
 }
 
 static void
+guest_spend_cb (guint microseconds, gpointer user_data)
+{
+  Guest *guest = user_data;
+
+  guest->spent += microseconds;
+}
+
+static void
 connection_free (gpointer data)
 {
   Connection *connection = data;
@@ -46,6 +54,7 @@ guest_new (guint flow_limit, gboolean enable_host_alias)
     .flow_limit = flow_limit,
     .send = guest_send_cb,
     .serve = guest_serve_cb,
+    .spend = guest_spend_cb,
     .user_data = guest,
   };
 

@@ -59,6 +59,7 @@ struct _Guest
   guint n_echoes;
   guint n_unreachable;
   GArray *served[NETD_N_SERVICES]; /* int */
+  guint64 spent;                   /* microseconds that the engine reckoned */
   guint8 *frame;
 };
 

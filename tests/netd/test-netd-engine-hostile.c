@@ -96,6 +96,79 @@ test_datagrams (void)
   guest_free (guest);
 }
 
+static guint64
+spent_for_datagrams (Guest *guest, guint16 from, guint16 to, guint n)
+{
+  guint64 before = guest->spent;
+
+  for (guint i = 0; i < n; i++)
+    g_assert_cmpint (guest_send_udp (guest, from, PEER_IP, to, "x", 1), ==, NETD_ENGINE_TAKEN);
+  return guest->spent - before;
+}
+
+/* A stream of datagrams is reckoned when nothing has come back for long, and not when it has. */
+static void
+test_cost_of_datagrams (void)
+{
+  Guest *guest = guest_new (LIMIT, FALSE);
+  struct sockaddr_in from;
+  socklen_t length = sizeof from;
+  guint16 port;
+  int fd = kit_listen (SOCK_DGRAM, PEER, &port);
+  guint64 free_of_all = 0;
+  char byte;
+
+  g_assert_cmpuint (spent_for_datagrams (guest, 1000, port, 64), ==, 0);
+  g_assert_cmpuint (spent_for_datagrams (guest, 1000, port, 100), >=, 100);
+  g_assert_cmpint (recvfrom (fd, &byte, 1, 0, (struct sockaddr *) &from, &length), ==, 1);
+  g_assert_cmpint (sendto (fd, "y", 1, 0, (struct sockaddr *) &from, length), ==, 1);
+  GUEST_RUN_UNTIL (guest, guest->n_datagrams == 1);
+  g_assert_cmpuint (spent_for_datagrams (guest, 1000, port, 64), ==, 0);
+  g_assert_cmpuint (spent_for_datagrams (guest, 1000, port, 100), >=, 100);
+
+  /* Many ports are no way to many datagrams. */
+  for (guint i = 0; i < LIMIT - 1; i++)
+    free_of_all += spent_for_datagrams (guest, (guint16) (2000 + i), port, 64) == 0;
+  g_assert_cmpuint (free_of_all, >=, 4);
+  g_assert_cmpuint (free_of_all, <, 32);
+  /* What is owed ends with its flow. */
+  guest_pass_time (guest, 255000);
+  g_assert_cmpuint (netd_engine_get_flows (guest->engine), ==, 0);
+  g_assert_cmpuint (spent_for_datagrams (guest, 1000, port, 64), ==, 0);
+  close (fd);
+  guest_free (guest);
+}
+
+/* Connections are reckoned when they are opened; what belongs to one is not, unless it is of no
+ * use. */
+static void
+test_cost_of_segments (void)
+{
+  Guest *guest = guest_new (LIMIT, FALSE);
+  Connection *connection, *none;
+  guint64 opening;
+  int fd;
+
+  connection = guest_open (guest, 40000, &fd);
+  opening = guest->spent;
+  g_assert_cmpuint (opening, >, 10);
+  connection_send (connection, "some data", 9);
+  kit_expect (guest->loop, fd, "some data");
+  g_assert_cmpuint (guest->spent, ==, opening);
+  g_assert_cmpint (send (fd, "an answer", 9, 0), ==, 9);
+  GUEST_RUN_UNTIL (guest, connection->received->len == 9);
+  g_assert_cmpuint (guest->spent, ==, opening);
+
+  connection_put (connection, NETD_TCP_ACK, connection->sent - 9, "some data", 9);
+  g_assert_cmpuint (guest->spent, >, opening);
+  opening = guest->spent;
+  none = connection_new (guest, 40001, PEER_IP, 9);
+  connection_put (none, NETD_TCP_ACK, 1, "x", 1);
+  g_assert_cmpuint (guest->spent, >, opening);
+  close (fd);
+  guest_free (guest);
+}
+
 /* Echo requests are a socket each: they may have a part of the flows only. */
 static void
 test_echoes (void)
@@ -370,6 +443,8 @@ add_tests (void)
 {
   g_test_add_func ("/netd/engine/hostile/connections", test_connections);
   g_test_add_func ("/netd/engine/hostile/datagrams", test_datagrams);
+  g_test_add_func ("/netd/engine/hostile/cost/datagrams", test_cost_of_datagrams);
+  g_test_add_func ("/netd/engine/hostile/cost/segments", test_cost_of_segments);
   g_test_add_func ("/netd/engine/hostile/echoes", test_echoes);
   g_test_add_func ("/netd/engine/hostile/half-open", test_half_open);
   g_test_add_func ("/netd/engine/hostile/out-of-order", test_out_of_order);

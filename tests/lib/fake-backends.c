@@ -350,6 +350,13 @@ set_unavailable (const char *kind)
       test_fakes.unavailable[i] = "told so";
 }
 
+static void
+set_lasting (const char *value)
+{
+  test_fakes.has_lasting = TRUE;
+  test_fakes.lasting_ends = g_strcmp0 (value, "no") == 0;
+}
+
 /* Whether the item was ours. */
 static gboolean
 configure_item (const char *key, const char *value)
@@ -364,6 +371,8 @@ configure_item (const char *key, const char *value)
     set_unavailable (value);
   else if (g_str_equal (key, "outlives"))
     test_fakes.outlives_daemon = TRUE;
+  else if (g_str_equal (key, "lasting"))
+    set_lasting (value);
   else if (g_str_equal (key, "unverified"))
     test_fakes.verifies = FALSE;
   else

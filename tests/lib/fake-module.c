@@ -3,6 +3,7 @@
  * what to do (see fake-backends.h). */
 
 #include "fake-backends.h"
+#include "lasting-launcher.h"
 
 G_MODULE_EXPORT void g_io_vmm_fake_backends_load (GIOModule *module);
 G_MODULE_EXPORT void g_io_vmm_fake_backends_unload (GIOModule *module);
@@ -14,6 +15,9 @@ g_io_vmm_fake_backends_load (GIOModule *module)
   g_type_module_use (G_TYPE_MODULE (module));
   test_fakes_configure_from_text (g_getenv ("VMM_FAKE"));
   test_fakes_register ();
+  if (test_fakes.has_lasting)
+    g_io_extension_point_implement (VMM_LAUNCHER_EXTENSION_POINT, TEST_TYPE_LASTING_LAUNCHER,
+                                    TEST_LASTING_NAME, -1);
 }
 
 void

@@ -390,7 +390,7 @@ test_text (void)
   g_autofree char *reason = NULL;
 
   test_fakes_configure_from_text ("fail=launcher.start:tpm, unavailable=launcher,outlives,"
-                                  "unverified");
+                                  "unverified,lasting=no");
   test_fakes.peers = FALSE;
   g_assert_null (start ("a", "tpm", &error));
   g_assert_error (error, VMM_ERROR, VMM_ERROR_INTERNAL);
@@ -398,6 +398,7 @@ test_text (void)
   g_assert_cmpstr (reason, ==, "told so");
   g_assert_true (vmm_launcher_outlives_daemon (launcher));
   g_assert_false (test_fakes.verifies);
+  g_assert_true (test_fakes.has_lasting && test_fakes.lasting_ends);
 }
 
 static void

@@ -73,9 +73,21 @@ measure (int fd, const struct stat *status, guint64 *size_bytes)
   return ioctl (fd, BLKGETSIZE64, size_bytes) == 0;
 }
 
+/* A file of the daemon's own, from a time when there was no account or put there by hand, is given
+ * to the account. Not one that has another name, where it is somebody else's. */
+static gboolean
+give_to_owner (const VmmVolumeFolder *folder, int fd, const struct stat *status)
+{
+  if (!folder->has_owner || !S_ISREG (status->st_mode) || status->st_uid != geteuid ()
+      || status->st_nlink != 1)
+    return TRUE;
+  return fchown (fd, folder->uid, folder->gid) == 0;
+}
+
 /* Opens what is there. */
 static gboolean
-open_existing (int folder_fd, const VmmVolumeRequest *request, VmmVolumeFile *file, GError **error)
+open_existing (const VmmVolumeFolder *folder, int folder_fd, const VmmVolumeRequest *request,
+               VmmVolumeFile *file, GError **error)
 {
   const int access_mode = request->read_only ? O_RDONLY : O_RDWR;
   g_autofree char *entry = vmm_volume_entry_name (request->name);
@@ -99,7 +111,8 @@ open_existing (int folder_fd, const VmmVolumeRequest *request, VmmVolumeFile *fi
   file->fd
       = openat (folder_fd, entry, access_mode | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW | O_NONBLOCK);
   if (file->fd >= 0 && fstat (file->fd, &status) == 0 && vmm_volume_is_volume_type (status.st_mode)
-      && measure (file->fd, &status, &file->size_bytes))
+      && measure (file->fd, &status, &file->size_bytes)
+      && (request->read_only || give_to_owner (folder, file->fd, &status)))
     {
       file->is_block_device = S_ISBLK (status.st_mode);
       file->read_only = request->read_only;
@@ -279,11 +292,12 @@ check_template (const VmmVolumeRequest *request, GError **error)
 
 /* The last step of a creation, so that what could not be opened is not left behind. */
 static gboolean
-open_created (int folder_fd, const VmmVolumeRequest *request, VmmVolumeFile *file, GError **error)
+open_created (const VmmVolumeFolder *folder, int folder_fd, const VmmVolumeRequest *request,
+              VmmVolumeFile *file, GError **error)
 {
   g_autofree char *entry = NULL;
 
-  if (open_existing (folder_fd, request, file, error))
+  if (open_existing (folder, folder_fd, request, file, error))
     return TRUE;
 
   entry = vmm_volume_entry_name (request->name);
@@ -305,11 +319,11 @@ acquire_in_folder (const VmmVolumeFolder *folder, int folder_fd, const VmmVolume
       return FALSE;
     }
   if (exists || request->mode == VMM_VOLUME_OPEN)
-    return open_existing (folder_fd, request, file, error);
+    return open_existing (folder, folder_fd, request, file, error);
 
   return check_new (folder_fd, request, error)
          && create_file (folder, folder_fd, request, cancellable, error)
-         && open_created (folder_fd, request, file, error);
+         && open_created (folder, folder_fd, request, file, error);
 }
 
 gboolean
@@ -336,7 +350,11 @@ vmm_volume_file_acquire (const VmmVolumeFolder *folder, const VmmVolumeRequest *
   if (folder_fd < 0)
     return FALSE;
 
-  acquired = acquire_in_folder (folder, folder_fd, request, cancellable, file, error);
+  acquired = vmm_volume_folder_share (folder, folder_fd);
+  if (acquired)
+    acquired = acquire_in_folder (folder, folder_fd, request, cancellable, file, error);
+  else
+    vmm_volume_set_errno_error (error, request->name, "share the folder");
   vmm_volume_close_fd (folder_fd);
   return acquired;
 }

@@ -86,20 +86,33 @@ vmm_volume_folder_open (const VmmVolumeFolder *folder)
   return open (folder->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* The account that QEMU runs as must be able to pass through. */
+gboolean
+vmm_volume_folder_share (const VmmVolumeFolder *folder, int folder_fd)
+{
+  struct stat status;
+
+  if (!folder->has_owner)
+    return TRUE;
+  if (fstat (folder_fd, &status) != 0)
+    return FALSE;
+  if (status.st_uid != geteuid () || status.st_gid != getegid () || status.st_gid == folder->gid
+      || (status.st_mode & S_IXOTH) != 0)
+    return TRUE;
+  return fchown (folder_fd, (uid_t) -1, folder->gid) == 0
+         && fchmod (folder_fd, (status.st_mode & 07777) | S_IXGRP) == 0;
+}
+
 int
 vmm_volume_folder_make (const VmmVolumeFolder *folder, GError **error)
 {
-  gboolean made = !g_file_test (folder->path, G_FILE_TEST_EXISTS);
   int fd = -1;
 
   if (g_mkdir_with_parents (folder->path, FOLDER_MODE) == 0)
     fd = vmm_volume_folder_open (folder);
-  if (fd >= 0 && (!made || !folder->has_owner || fchown (fd, (uid_t) -1, folder->gid) == 0))
+  if (fd >= 0)
     return fd;
 
   vmm_set_error (error, VMM_ERROR_INTERNAL, "create %s: %s", folder->path, g_strerror (errno));
-  vmm_volume_close_fd (fd);
   return -1;
 }
 

@@ -21,6 +21,9 @@ typedef struct
 int vmm_volume_folder_open (const VmmVolumeFolder *folder);
 /* The same, creating it. */
 int vmm_volume_folder_make (const VmmVolumeFolder *folder, GError **error);
+/* Lets the account that QEMU runs as pass through, unless an administrator gave the folder to
+ * somebody else. */
+gboolean vmm_volume_folder_share (const VmmVolumeFolder *folder, int folder_fd);
 gboolean vmm_volume_folder_remove (const VmmVolumeFolder *folder, const char *name, GError **error);
 GPtrArray *vmm_volume_folder_list (const VmmVolumeFolder *folder, const char *glob,
                                    GCancellable *cancellable, GError **error);

@@ -120,6 +120,15 @@ create (Fixture *fixture, const char *name, guint64 size, const char *template_n
 }
 
 static void
+reopen (Fixture *fixture, const char *name)
+{
+  g_autoptr (VmmVolume) volume
+      = acquire (fixture, &(VmmVolumeRequest){ .name = name, .mode = VMM_VOLUME_OPEN });
+
+  vmm_volume_release (volume);
+}
+
+static void
 assert_refused (Fixture *fixture, const VmmVolumeRequest *request, VmmError code, const char *text)
 {
   g_autoptr (GError) error = NULL;
@@ -675,6 +684,7 @@ test_account (Fixture *fixture, gconstpointer account)
 {
   const struct passwd *owner = getpwnam (account);
   g_autofree char *path = entry (fixture, "vm-1");
+  g_autofree char *other = g_build_filename (fixture->folder, "other", NULL);
   struct stat status;
 
   if (geteuid () != 0 || owner == NULL)
@@ -690,6 +700,24 @@ test_account (Fixture *fixture, gconstpointer account)
   g_assert_no_errno (g_stat (fixture->folder, &status));
   g_assert_cmpuint (status.st_uid, ==, 0);
   g_assert_cmpuint (status.st_gid, ==, owner->pw_gid);
+
+  /* What is there from a time without the account. */
+  g_assert_no_errno (chown (path, 0, 0));
+  g_assert_no_errno (chown (fixture->folder, 0, 0));
+  g_assert_no_errno (g_chmod (fixture->folder, 0700));
+  reopen (fixture, "vm-1");
+  g_assert_no_errno (g_stat (path, &status));
+  g_assert_cmpuint (status.st_uid, ==, owner->pw_uid);
+  g_assert_no_errno (g_stat (fixture->folder, &status));
+  g_assert_cmpuint (status.st_gid, ==, owner->pw_gid);
+  g_assert_cmpuint (status.st_mode & 07777, ==, 0710);
+
+  /* What somebody has elsewhere, too, stays his. */
+  g_assert_no_errno (chown (path, 0, 0));
+  g_assert_no_errno (link (path, other));
+  reopen (fixture, "vm-1");
+  g_assert_no_errno (g_stat (path, &status));
+  g_assert_cmpuint (status.st_uid, ==, 0);
 }
 
 /* Where files without a name are not known. */

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "vmm-account.h"
 #include "vmm-child-start.h"
 #include "vmm-file.h"
 #include "vmm-log.h"
@@ -125,6 +126,8 @@ add_disks (Build *build, VmmMachine *self, GError **error)
     }
   image = vmm_images_lookup (self->context->images, self->record->image, error);
   if (image == NULL)
+    return FALSE;
+  if (!vmm_account_let_read (image->uki, error) || !vmm_account_let_read (image->disk, error))
     return FALSE;
   build->config.uki = image->uki;
   build->config.installer_disk = image->disk;
@@ -314,10 +317,12 @@ start_qemu (GTask *task)
 {
   VmmMachine *self = g_task_get_source_object (task);
   QemuStep *step = g_task_get_task_data (task);
+  g_autofree char *variables = vmm_machine_dup_path (self, "ovmf_vars.fd");
   g_autoptr (VmmProcessSpec) spec = NULL;
   GError *error = NULL;
 
-  spec = build_spec (self, step, &error);
+  if (vmm_account_give (variables, &error) && vmm_account_let_in (self->directory, &error))
+    spec = build_spec (self, step, &error);
   if (spec == NULL)
     {
       vmm_machine_step_return (task, error, "start qemu: ");

@@ -11,6 +11,7 @@
 
 #include <string.h>
 
+#include "vmm-account.h"
 #include "vmm-file.h"
 #include "vmm-log.h"
 #include "vmm-machine-private.h"
@@ -78,7 +79,8 @@ record_async (gpointer subject, GCancellable *cancellable, GAsyncReadyCallback c
       = vmm_machine_step_task (subject, cancellable, callback, user_data, record_async);
   GError *error = NULL;
 
-  if (!vmm_file_make_directory (self->directory, DIRECTORY_MODE, &error))
+  if (!vmm_file_make_directory (self->directory, DIRECTORY_MODE, &error)
+      || !vmm_account_let_in (self->directory, &error))
     {
       vmm_machine_step_return (task, error, NULL);
       return;

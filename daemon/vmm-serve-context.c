@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "interfaces/vmm-error.h"
+#include "vmm-account.h"
 #include "vmm-log.h"
 
-#define ACCOUNT "vm-manager"
 /* How much longer emulated guests may take, unless a time was given. */
 #define EMULATION_FACTOR 4
 
@@ -191,7 +191,7 @@ configure_plugins (VmmPluginRegistry *registry, VmmOptions *options, gboolean em
 
   /* A root daemon drops its children to this account; a plugin says when there is none. */
   if (geteuid () == 0)
-    config.account = ACCOUNT;
+    config.account = VMM_ACCOUNT_NAME;
   vmm_plugin_registry_instantiate (registry, &config);
   log_plugins (registry);
 }

@@ -24,6 +24,7 @@
 #include <systemd/sd-daemon.h>
 #endif
 
+#include "vmm-account.h"
 #include "vmm-file.h"
 #include "vmm-http.h"
 #include "vmm-imds.h"
@@ -244,6 +245,21 @@ make_folder (Daemon *daemon, const char *flag, GError **error)
   return FALSE;
 }
 
+/* The way to what children need. */
+static gboolean
+open_ways (const char *state_dir, const char *image_dir, GError **error)
+{
+  g_autofree char *vms = g_build_filename (state_dir, "vms", NULL);
+  g_autofree char *networks = g_build_filename (state_dir, "networks", NULL);
+
+  vmm_account_init (VMM_ACCOUNT_NAME);
+  return vmm_file_make_directory (vms, 0700, error)
+         && vmm_file_make_directory (networks, 0750, error)
+         && vmm_account_let_through (state_dir, error) && vmm_account_let_through (vms, error)
+         && vmm_account_let_through (networks, error)
+         && vmm_account_let_through (image_dir, error);
+}
+
 static gboolean
 prepare (Daemon *daemon, GError **error)
 {
@@ -254,7 +270,8 @@ prepare (Daemon *daemon, GError **error)
   daemon->lock = vmm_state_lock_take (state_dir, error);
   if (daemon->lock < 0)
     return FALSE;
-  if (!make_folder (daemon, "image-dir", error))
+  if (!make_folder (daemon, "image-dir", error)
+      || !open_ways (state_dir, vmm_options_get_string (daemon->options, "image-dir"), error))
     return FALSE;
   daemon->service = vmm_serve_build_service (daemon->options, error);
   if (daemon->service == NULL)

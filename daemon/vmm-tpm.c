@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "interfaces/vmm-error.h"
+#include "vmm-account.h"
 #include "vmm-child-start.h"
 #include "vmm-file.h"
 #include "vmm-source.h"
@@ -145,10 +146,13 @@ prepare (const char *directory, GError **error)
 
   if (!vmm_file_make_directory (directory, 0700, error))
     return FALSE;
-  if (g_rename (log, previous) == 0 || errno == ENOENT)
-    return TRUE;
-  vmm_set_error (error, VMM_ERROR_INTERNAL, "rotate swtpm log: %s", g_strerror (errno));
-  return FALSE;
+  if (g_rename (log, previous) != 0 && errno != ENOENT)
+    {
+      vmm_set_error (error, VMM_ERROR_INTERNAL, "rotate swtpm log: %s", g_strerror (errno));
+      return FALSE;
+    }
+  /* The new log is not there yet: it is root's, who opens it for swtpm. */
+  return vmm_account_let_in (directory, error) && vmm_account_give_contents (directory, error);
 }
 
 void

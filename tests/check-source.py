@@ -41,10 +41,10 @@ LAYERS = [
             "vmm-qmp",
             "vmm-tpm",
             "vmm-witness",
-            "vmm-ssh-key",
+            "vmm-ssh",
         ],
     ),
-    ("base", ["vmm-coalesced-file", "vmm-etag", "vmm-json", "vmm-time", "vmm-file", "vmm-log", "vmm-state-lock", "vmm-version", "vmm-call", "vmm-exposition", "vmm-line", "vmm-random", "vmm-socket-watch", "vmm-source"]),
+    ("base", ["vmm-account", "vmm-coalesced-file", "vmm-etag", "vmm-json", "vmm-time", "vmm-file", "vmm-log", "vmm-state-lock", "vmm-version", "vmm-call", "vmm-exposition", "vmm-line", "vmm-random", "vmm-socket-watch", "vmm-source"]),
 ]
 RANK = {name: len(LAYERS) - i for i, (name, _) in enumerate(LAYERS)}
 

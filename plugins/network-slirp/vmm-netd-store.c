@@ -23,6 +23,20 @@
 /* Made by vmm-netd, so that a folder has one. */
 #define LOCK "netd.lock"
 
+/* Those who run as the account can make files in the folder, and neither read what is not for them
+ * nor replace what is root's, netd.json above all: it says which sockets vmm-netd may open. */
+#define SHARED_FOLDER_MODE 01770
+#define FOLDER_MODE 0750
+#define SHARED_FILE_MODE 0640
+#define FILE_MODE 0600
+
+static struct
+{
+  gboolean exists;
+  uid_t uid;
+  gid_t gid;
+} account;
+
 typedef struct
 {
   char *directory;
@@ -142,6 +156,15 @@ write_all (int fd, const char *text)
   return TRUE;
 }
 
+/* For the account to read, when there is one. */
+static gboolean
+set_mode (int fd)
+{
+  if (!account.exists)
+    return fchmod (fd, FILE_MODE) == 0;
+  return fchown (fd, (uid_t) -1, account.gid) == 0 && fchmod (fd, SHARED_FILE_MODE) == 0;
+}
+
 /* Closing may be the first to tell of a failed write. */
 static gboolean
 write_temporary (int folder, const char *name, const char *text)
@@ -152,7 +175,7 @@ write_temporary (int folder, const char *name, const char *text)
 
   if (fd < 0)
     return FALSE;
-  good = fchmod (fd, 0600) == 0 && write_all (fd, text) && fsync (fd) == 0;
+  good = set_mode (fd) && write_all (fd, text) && fsync (fd) == 0;
   saved = errno;
   if (close (fd) != 0 && good)
     return FALSE;
@@ -195,6 +218,28 @@ vmm_netd_store_write_async (const char *directory, char *text, GAsyncReadyCallba
   run (vmm_netd_store_write_async, directory, text, write_thread, callback, user_data);
 }
 
+void
+vmm_netd_store_set_account (gboolean exists, guint uid, guint gid)
+{
+  account.exists = exists;
+  account.uid = uid;
+  account.gid = gid;
+}
+
+/* As a root daemon only; whoever ran vmm-netd before, it must find a lock that it can open. */
+static gboolean
+hand_over (int folder)
+{
+  uid_t uid = account.exists ? account.uid : 0;
+  gid_t gid = account.exists ? account.gid : 0;
+
+  if (geteuid () != 0)
+    return TRUE;
+  return fchown (folder, (uid_t) -1, gid) == 0
+         && fchmod (folder, account.exists ? SHARED_FOLDER_MODE : FOLDER_MODE) == 0
+         && (fchownat (folder, LOCK, uid, gid, AT_SYMLINK_NOFOLLOW) == 0 || errno == ENOENT);
+}
+
 static void
 prepare_thread (GTask *task, gpointer source, gpointer data, GCancellable *cancellable)
 {
@@ -207,7 +252,9 @@ prepare_thread (GTask *task, gpointer source, gpointer data, GCancellable *cance
       return;
     }
   renameat (folder, VMM_NETD_STORE_LOG, folder, PREVIOUS_LOG); /* there may be none */
-  if (unlinkat (folder, VMM_NETD_STORE_SOCKET, 0) != 0 && errno != ENOENT)
+  if (!hand_over (folder))
+    fail (task, "hand over", job->directory, "", errno);
+  else if (unlinkat (folder, VMM_NETD_STORE_SOCKET, 0) != 0 && errno != ENOENT)
     fail (task, "remove", job->directory, VMM_NETD_STORE_SOCKET, errno);
   else
     g_task_return_boolean (task, TRUE);

@@ -4,10 +4,12 @@
  *
  * This file is the backend; a network is in vmm-netd-network.c. */
 
+#include <pwd.h>
 #include <unistd.h>
 
 #include "interfaces/vmm.h"
 #include "vmm-netd-network.h"
+#include "vmm-netd-store.h"
 
 #define VMM_TYPE_NETWORK_SLIRP (vmm_network_slirp_get_type ())
 G_DECLARE_FINAL_TYPE (VmmNetworkSlirp, vmm_network_slirp, VMM, NETWORK_SLIRP, GObject)
@@ -33,6 +35,18 @@ G_DEFINE_FINAL_TYPE_WITH_CODE (VmmNetworkSlirp, vmm_network_slirp, G_TYPE_OBJECT
                                    G_IMPLEMENT_INTERFACE (VMM_TYPE_NETWORK_BACKEND,
                                                           vmm_network_slirp_network_backend_init))
 
+/* An account that does not exist means that vmm-netd runs as root, too. */
+static void
+share_with (const char *name)
+{
+  const struct passwd *entry = NULL;
+
+  if (geteuid () == 0 && name != NULL && name[0] != '\0')
+    entry = getpwnam (name);
+  vmm_netd_store_set_account (entry != NULL, entry != NULL ? entry->pw_uid : 0,
+                              entry != NULL ? entry->pw_gid : 0);
+}
+
 static gboolean
 vmm_network_slirp_configure (VmmBackend *backend, const VmmBackendConfig *config, GError **error)
 {
@@ -41,6 +55,7 @@ vmm_network_slirp_configure (VmmBackend *backend, const VmmBackendConfig *config
 
   g_free (self->state_hash);
   self->state_hash = g_strndup (hash, HASH_DIGITS);
+  share_with (config->account);
   return TRUE;
 }
 

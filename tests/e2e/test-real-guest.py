@@ -27,7 +27,7 @@ PROGRAM, PLUGINS, HELPERS = sys.argv[1:]
 PROJECT = os.environ.get("VMM_GUEST_PROJECT", os.path.join(ROOT, "..", "shared", "cases", "guest-image"))
 HOSTNAME = "from-metadata"  # not the VM's name, which is the default
 PATIENCE = 90 * 60  # of a boot on a machine with other work; only a hang reaches it
-LIMIT = "2h"
+LIMIT = "1h"
 kit.DEADLINE = PATIENCE  # of a request, too: one stops the guest, one boots it
 
 

@@ -283,15 +283,16 @@ def bench_fleet(rows, build, root):
 
 
 def bench_network(rows, build, root):
-    """In a process of its own, which becomes part of another network namespace."""
+    """In processes of their own, which become part of another network namespace."""
     if not (build / "plugins/netd/vmm-netd").exists():
         print("vmm-netd is not built: its rows are left out", flush=True)
         return
-    found = root / "network.json"
-    program = pathlib.Path(__file__).with_name("bench-network.py")
-    subprocess.run([sys.executable, program, "--build", build, "--json", found], check=True)
-    if found.exists():
-        rows.rows += json.loads(found.read_text())
+    for name in ("bench-network.py", "bench-network-fairness.py"):
+        found = root / f"{name}.json"
+        program = pathlib.Path(__file__).with_name(name)
+        subprocess.run([sys.executable, program, "--build", build, "--json", found], check=True)
+        if found.exists():
+            rows.rows += json.loads(found.read_text())
 
 
 def main():

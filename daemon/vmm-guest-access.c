@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Ways to a guest from the host: the tail of its console, and a command in it.
+/* The tail of a guest's console.
  *
- * The console is the guest's text: arbitrary bytes of any amount. Only its end is read, and what
- * leaves here is valid UTF-8. A command goes through the VM's virtual network, never through the
- * host's own stack: the guest's address means nothing there. */
+ * It is the guest's text: arbitrary bytes of any amount. Only its end is read, and what leaves here
+ * is valid UTF-8. */
 
 #include "config.h"
 
@@ -15,7 +14,6 @@
 
 #define CONSOLE_FILE "console.log"
 #define CONSOLE_LIMIT (64 * 1024)
-#define SSH_PORT 22
 
 /* The first line is dropped when the text was cut at its start. */
 static char *
@@ -85,62 +83,6 @@ vmm_guest_read_console_async (VmmMachine *machine, guint lines, GCancellable *ca
 
 char *
 vmm_guest_read_console_finish (VmmMachine *machine, GAsyncResult *result, GError **error)
-{
-  g_return_val_if_fail (g_task_is_valid (result, machine), NULL);
-
-  return g_task_propagate_pointer (G_TASK (result), error);
-}
-
-static void
-dialed_cb (GObject *source, GAsyncResult *result, gpointer user_data)
-{
-  g_autoptr (GTask) task = user_data;
-  VmmMachine *machine = g_task_get_source_object (task);
-  g_autoptr (GIOStream) stream = NULL;
-  GError *error = NULL;
-
-  stream = vmm_network_dial_finish (VMM_NETWORK (source), result, &error);
-  if (stream == NULL)
-    {
-      g_prefix_error (&error, "dial %s:%d: ", vmm_machine_get_record (machine)->ip, SSH_PORT);
-      g_task_return_error (task, error);
-      return;
-    }
-  g_io_stream_close_async (stream, G_PRIORITY_DEFAULT, NULL, NULL, NULL);
-  vmm_set_error (&error, VMM_ERROR_UNSUPPORTED, "exec_vm: this build has no ssh client");
-  g_task_return_error (task, error);
-}
-
-void
-vmm_guest_exec_async (VmmMachine *machine, const char *const *command, GCancellable *cancellable,
-                      GAsyncReadyCallback callback, gpointer user_data)
-{
-  g_autoptr (GTask) task = g_task_new (machine, cancellable, callback, user_data);
-  const VmmMachineRecord *record = vmm_machine_get_record (machine);
-  VmmNetwork *network = NULL;
-  GError *error = NULL;
-
-  g_task_set_source_tag (task, vmm_guest_exec_async);
-  if (!vmm_machine_state_is_live (record->state))
-    vmm_set_error (&error, VMM_ERROR_CONFLICT, "vm %s is not running (%s)", record->id,
-                   vmm_machine_state_to_nick (record->state));
-  else if (record->ip == NULL)
-    vmm_set_error (&error, VMM_ERROR_CONFLICT, "vm %s has no address (%s)", record->id,
-                   vmm_machine_state_to_nick (record->state));
-  else
-    network = vmm_machine_get_network (machine, &error);
-  if (network == NULL)
-    {
-      g_task_return_error (task, error);
-      return;
-    }
-
-  vmm_network_dial_async (network, record->id, record->ip, SSH_PORT, cancellable, dialed_cb,
-                          g_steal_pointer (&task));
-}
-
-JsonNode *
-vmm_guest_exec_finish (VmmMachine *machine, GAsyncResult *result, GError **error)
 {
   g_return_val_if_fail (g_task_is_valid (result, machine), NULL);
 

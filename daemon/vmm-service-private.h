@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
+#include "vmm-guest-exec.h"
 #include "vmm-service.h"
 
 G_BEGIN_DECLS
@@ -19,6 +20,7 @@ struct _VmmService
   GHashTable *host_ports; /* set of "tcp/8080": being taken by a forward_port in flight */
   GHashTable *forwards;   /* set of ids of forwards that are listened for, or are about to be */
   GCancellable *ending;   /* cancelled when nobody is to wait for a VM any more */
+  VmmGuestExecs *execs;
   gboolean closed;
 };
 

@@ -352,8 +352,8 @@ vmm_service_exec_vm_async (VmmService *self, VmmCall *call, GAsyncReadyCallback 
     }
   machine = machine_of_call (self, call, task);
   if (machine != NULL)
-    vmm_guest_exec_async (machine, (const char *const *) command, vmm_call_get_cancellable (call),
-                          exec_cb, g_steal_pointer (&task));
+    vmm_guest_exec_async (self->execs, machine, (const char *const *) command,
+                          vmm_call_get_cancellable (call), exec_cb, g_steal_pointer (&task));
 }
 
 VMM_SERVICE_FINISH (exec_vm)

@@ -100,6 +100,7 @@ vmm_service_finalize (GObject *object)
   g_ptr_array_unref (self->machines);
   g_hash_table_unref (self->entries);
   g_hash_table_unref (self->host_ports);
+  vmm_guest_execs_unref (self->execs);
   g_object_unref (self->ending);
   g_hash_table_unref (self->forwards);
   G_OBJECT_CLASS (vmm_service_parent_class)->finalize (object);
@@ -126,6 +127,7 @@ vmm_service_init (VmmService *self)
   self->entries = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, entry_free);
   self->machines = g_ptr_array_new ();
   self->ending = g_cancellable_new ();
+  self->execs = vmm_guest_execs_new (self->ending);
   self->host_ports = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
   self->forwards = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
 }

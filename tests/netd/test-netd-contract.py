@@ -766,6 +766,23 @@ def test_it_ends_when_told_and_leaves_nothing(bench):
     network.start()  # a socket that is left is no obstacle
 
 
+def test_it_ends_with_its_file(bench):
+    network, machine, port = one_port(bench)
+    network.write()  # replaced, not removed
+    network.control.port(machine.name)
+    (network.folder / "netd.json").unlink()
+    assert network.process.wait(netd.DEADLINE) == 0, network.tail()
+    port.wait_closed()
+    assert "netd.json is gone" in network.tail(), network.tail()
+    network.control.close()
+    port.connection.close()
+    network.start()
+    port.accept()
+    network.folder.rename(network.folder.with_name("elsewhere"))
+    assert network.process.wait(netd.DEADLINE) == 0, network.tail()
+    port.wait_closed()
+
+
 def test_each_half_ends_with_the_other(bench):
     network, machine, port = one_port(bench)
     switch = netd.eventually(lambda: netd.children(network.process.pid), "no second half")[0]

@@ -16,11 +16,13 @@
 #include <string.h>
 
 #include "interfaces/vmm-error.h"
+#include "interfaces/vmm-helper.h"
 #include "vmm-child-start.h"
 #include "vmm-json.h"
 #include "vmm-line-channel.h"
 #include "vmm-line-handshake.h"
 
+#define PROGRAM "vmm-monitor"
 #define PROTOCOL_VERSION 1
 #define LINE_MAX_SIZE (64 * 1024)
 #define ATTEMPT_MS 1000
@@ -160,9 +162,17 @@ build_spec (const VmmWitnessConfig *config, const char *log_path)
   g_autofree char *id = vmm_process_id_for_vm (config->vm_id, "monitor");
   g_autofree char *cid = g_strdup_printf ("%u", config->cid);
   g_autofree char *port = g_strdup_printf ("%u", config->notify_port);
-  const char *const argv[] = { "vmm-monitor", "--directory", config->directory,
-                               "--cid",       cid,           "--notify-port",
-                               port,          NULL };
+  g_autofree char *program = vmm_helper_find (PROGRAM);
+  const char *const argv[] = { program,
+                               "--directory",
+                               config->directory,
+                               "--cid",
+                               cid,
+                               "--notify-port",
+                               port,
+                               config->vsock_socket != NULL ? "--vsock-socket" : NULL,
+                               config->vsock_socket,
+                               NULL };
   VmmProcessSpec *spec = vmm_process_spec_new (id, argv);
 
   vmm_process_spec_set_owner (spec, config->vm_id, "monitor");
@@ -182,7 +192,7 @@ vmm_witness_start_async (VmmLauncher *launcher, const VmmWitnessConfig *config,
   g_autoptr (VmmProcessSpec) spec = build_spec (config, log_path);
   const VmmChildStart start = {
     .spec = spec,
-    .program = "vmm-monitor",
+    .program = PROGRAM,
     .socket_name = "monitor",
     .directory = config->directory,
     .socket = describe_socket (socket_path, log_path),

@@ -4,6 +4,7 @@
 #include "fake-backends.h"
 #include "fake-peers.h"
 #include "interfaces/vmm-error.h"
+#include "interfaces/vmm-helper.h"
 #include "scripted-peer.h"
 #include "test-await.h"
 #include "vmm-witness.h"
@@ -112,8 +113,9 @@ assert_events (Fixture *fixture, const char *expected)
 static void
 test_start (Fixture *fixture, gconstpointer data)
 {
-  const char *const argv[] = { "vmm-monitor", "--directory",   fixture->directory, "--cid",
-                               "840294",      "--notify-port", "1234567",          NULL };
+  g_autofree char *program = vmm_helper_find ("vmm-monitor");
+  const char *const argv[] = { program,  "--directory",   fixture->directory, "--cid",
+                               "840294", "--notify-port", "1234567",          NULL };
   g_autoptr (VmmProcess) process = NULL;
   g_autoptr (GError) error = NULL;
   TestAwait await = TEST_AWAIT_INIT;
@@ -127,6 +129,26 @@ test_start (Fixture *fixture, gconstpointer data)
   g_assert_true (g_strv_equal (vmm_process_spec_get_argv (spec), argv));
   g_assert_cmpstr (vmm_process_spec_get_id (spec), ==, VM "-monitor");
   g_assert_cmpstr (vmm_process_spec_get_writable_paths (spec)[0], ==, fixture->directory);
+}
+
+/* Where a program is the VM's vsock device, the monitor listens behind it. */
+static void
+test_start_vsock (Fixture *fixture, gconstpointer data)
+{
+  g_autofree char *socket = g_build_filename (fixture->directory, "vsock.sock", NULL);
+  const VmmWitnessConfig config = { VM, fixture->directory, 840294, 1234567, socket };
+  g_autoptr (VmmProcess) process = NULL;
+  g_autoptr (GError) error = NULL;
+  TestAwait await = TEST_AWAIT_INIT;
+  const char *const *argv;
+
+  vmm_witness_start_async (fixture->launcher, &config, NULL, test_await_cb, &await);
+  process = start_end (&await, &error);
+  g_assert_no_error (error);
+  argv = vmm_process_spec_get_argv (test_fakes_get_spec (VM, "monitor"));
+  g_assert_cmpuint (g_strv_length ((GStrv) argv), ==, 9);
+  g_assert_cmpstr (argv[7], ==, "--vsock-socket");
+  g_assert_cmpstr (argv[8], ==, socket);
 }
 
 static void
@@ -417,6 +439,7 @@ main (int argc, char **argv)
 #define ADD_SERVED(name, function)                                                                 \
   g_test_add ("/witness/" name, Fixture, NULL, serve, function, tear_down)
   ADD ("start", test_start);
+  ADD ("start-vsock", test_start_vsock);
   ADD ("start-exits", test_start_exits);
   ADD ("start-fails", test_start_fails);
   ADD ("start-silent", test_start_silent);

@@ -24,6 +24,8 @@ typedef struct
   const char *limit_format; /* with three %s: path, last failure, tail */
   guint attempt_ms;
   guint limit_ms;
+  /* NULL for a program that serves its first client alone, which must not be us: there it has answered
+   * when its socket is bound, and the result is its process. */
   VmmHandshakeStart start;
   VmmHandshakeFinish finish;
 } VmmChildSocket;

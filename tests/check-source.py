@@ -40,6 +40,7 @@ LAYERS = [
             "vmm-child",
             "vmm-qmp",
             "vmm-tpm",
+            "vmm-vsock",
             "vmm-witness",
             "vmm-ssh",
         ],

@@ -24,7 +24,7 @@ configure_word (TestPeerBehaviour *b, const char *key, const char *value)
     { "powerdown", "ignore", &b->ignore_powerdown }, { "quit", "ignore", &b->ignore_quit },
     { "term", "ignore", &b->ignore_term },           { "qmp", "silent", &b->qmp_silent },
     { "qmp", "garbage", &b->qmp_garbage },           { "tpm", "silent", &b->tpm_silent },
-    { "monitor", "silent", &b->monitor_silent },
+    { "monitor", "silent", &b->monitor_silent },     { "vsock", "silent", &b->vsock_silent },
   };
   const struct
   {
@@ -44,6 +44,7 @@ configure_word (TestPeerBehaviour *b, const char *key, const char *value)
     { "qemu-exit", &b->qemu_exit },
     { "tpm-exit", &b->tpm_exit },
     { "monitor-exit", &b->monitor_exit },
+    { "vsock-exit", &b->vsock_exit },
   };
 
   for (guint i = 0; i < G_N_ELEMENTS (flags); i++)

@@ -11,6 +11,7 @@ typedef enum
   TEST_ROLE_QEMU,
   TEST_ROLE_TPM,
   TEST_ROLE_MONITOR,
+  TEST_ROLE_VSOCK,
   TEST_N_ROLES
 } TestRole;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Fake swtpm, QEMU and vmm-monitor.
+/* Fake swtpm, QEMU, vmm-monitor and vhost-device-vsock.
  *
- * The three of a VM know each other by its id: the monitor's journal says what QEMU does, QEMU's
+ * Those of a VM know each other by its id: the monitor's journal says what QEMU does, QEMU's
  * end takes swtpm with it. A VM's journal outlives its programs, its numbers only grow. What a
  * fake does depends on test_peer_behaviour alone; everything takes at least one turn of the main
  * loop. */
@@ -18,7 +18,7 @@
 
 #define JOURNAL_MAX 1000
 
-static const char *const role_names[TEST_N_ROLES] = { "qemu", "tpm", "monitor" };
+static const char *const role_names[TEST_N_ROLES] = { "qemu", "tpm", "monitor", "vsock" };
 
 static GHashTable *vms;
 
@@ -56,8 +56,10 @@ is_unused (gpointer key, gpointer value, gpointer user_data)
 {
   TestVm *vm = value;
 
-  return vm->peers[TEST_ROLE_QEMU] == NULL && vm->peers[TEST_ROLE_TPM] == NULL
-         && vm->peers[TEST_ROLE_MONITOR] == NULL;
+  for (guint i = 0; i < TEST_N_ROLES; i++)
+    if (vm->peers[i] != NULL)
+      return FALSE;
+  return TRUE;
 }
 
 void
@@ -253,6 +255,19 @@ tpm_listen (TestPeer *peer, const char *const *argv, const char *directory)
   return FALSE;
 }
 
+/* vhost-device-vsock. */
+
+static gboolean
+vsock_listen (TestPeer *peer, const char *const *argv)
+{
+  if (test_peer_behaviour.vsock_silent)
+    return TRUE;
+  for (guint i = 0; argv[i] != NULL; i++)
+    if (g_str_equal (argv[i], "--socket") && argv[i + 1] != NULL)
+      return test_peer_add_listener (peer, argv[i + 1]);
+  return FALSE;
+}
+
 /* vmm-monitor. */
 
 static gboolean
@@ -299,6 +314,8 @@ greet (TestClient *client)
     test_lines_set_raw (client->lines);
   else if (peer->role == TEST_ROLE_QEMU)
     test_qemu_greet (client);
+  else if (peer->role == TEST_ROLE_VSOCK)
+    test_peer_exit (peer, 1, 0); /* the fake QEMU does not come: a stranger took its place */
   else if (peer->role == TEST_ROLE_MONITOR && !test_peer_behaviour.monitor_silent)
     test_lines_send (client->lines, "{\"vmm-monitor\": 1, \"features\": [\"journal\"]}");
 }
@@ -322,7 +339,7 @@ peer_listen (TestPeer *peer, VmmProcessSpec *spec, int *code)
 {
   const char *const *argv = vmm_process_spec_get_argv (spec);
   const int codes[TEST_N_ROLES] = { test_peer_behaviour.qemu_exit, test_peer_behaviour.tpm_exit,
-                               test_peer_behaviour.monitor_exit };
+                               test_peer_behaviour.monitor_exit, test_peer_behaviour.vsock_exit };
 
   *code = codes[peer->role] != 0 ? codes[peer->role] : 1;
   if (codes[peer->role] != 0)
@@ -333,6 +350,8 @@ peer_listen (TestPeer *peer, VmmProcessSpec *spec, int *code)
       return test_qemu_listen (peer, argv);
     case TEST_ROLE_TPM:
       return tpm_listen (peer, argv, vmm_process_spec_get_directory (spec));
+    case TEST_ROLE_VSOCK:
+      return vsock_listen (peer, argv);
     case TEST_ROLE_MONITOR:
     case TEST_N_ROLES:
     default:
@@ -396,6 +415,7 @@ test_peer_emit (const char *vm_id, const char *what)
   gboolean is_journal = g_str_equal (what, "ready") || g_str_equal (what, "status");
   TestRole role = is_journal || g_str_equal (what, "monitor-exit") ? TEST_ROLE_MONITOR
               : g_str_equal (what, "tpm-exit")                 ? TEST_ROLE_TPM
+              : g_str_equal (what, "vsock-exit")               ? TEST_ROLE_VSOCK
                                                                : TEST_ROLE_QEMU;
 
   if (vm->peers[role] == NULL)

@@ -5,7 +5,7 @@
 
 G_BEGIN_DECLS
 
-/* Fake swtpm, QEMU and vmm-monitor that live in the test's own process, behind the real sockets
+/* Fake swtpm, QEMU, vmm-monitor and vhost-device-vsock that live in the test's own process, behind the real sockets
  * that their command lines name. A fake launcher makes one for each process it is asked to start.
  * */
 typedef struct _TestPeer TestPeer;
@@ -28,6 +28,8 @@ typedef struct
   int tpm_exit;
   gboolean monitor_silent;
   int monitor_exit;
+  gboolean vsock_silent;      /* makes no socket */
+  int vsock_exit;
 } TestPeerBehaviour;
 
 #define TEST_PEER_NEVER G_MAXUINT
@@ -37,13 +39,13 @@ extern TestPeerBehaviour test_peer_behaviour;
 /* Back to the defaults (everything works, at once), then what the text says: "installer-ms=20,
  * ready-ms=never,installer-exit=7,installer-reason=guest-shutdown,powerdown-ms=5,powerdown=ignore,
  * quit=ignore,term=ignore,qmp=silent,qmp=garbage,qemu-exit=1,tpm=silent,tpm-exit=1,monitor=silent,
- * monitor-exit=1". NULL is the empty text; an unknown word fails the test. */
+ * monitor-exit=1,vsock=silent,vsock-exit=1". NULL is the empty text; an unknown word fails the test. */
 void test_peer_configure (const char *text);
 
 /* The process exited: code, or -1 and a signal. Called once, never from within test_peer_new(). */
 typedef void (*TestPeerExit) (int code, int signum, gpointer user_data);
 
-/* By the role of the spec: "tpm", "qemu", "monitor"; NULL for any other. */
+/* By the role of the spec: "tpm", "qemu", "monitor", "vsock"; NULL for any other. */
 TestPeer *test_peer_new (VmmProcessSpec *spec, TestPeerExit exit_cb, gpointer user_data);
 /* At any time, also from within the exit callback; nothing is reported any more. */
 void test_peer_free (TestPeer *peer);
@@ -53,7 +55,7 @@ void test_peer_signal (TestPeer *peer, int signum);
 /* Lets something happen to a VM; FALSE when it has no such program running.
  * "ready", "status": journal only. "reset": RESET and the journal, then READY=1 anew. "stop" (a full
  * disk), "resume": QMP and journal. "shutdown": the guest powers off. "crash": QEMU dies of SIGSEGV.
- * "tpm-exit", "monitor-exit": that program exits with 1. */
+ * "tpm-exit", "monitor-exit", "vsock-exit": that program exits with 1. */
 gboolean test_peer_emit (const char *vm_id, const char *what);
 /* Writes an entry into the journal of a VM; data is a JSON object as text, or NULL. */
 void test_peer_journal (const char *vm_id, const char *event, const char *data);

@@ -16,6 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "interfaces/vmm-helper.h"
+
 #define KERNEL_FILE "/proc/sys/kernel/osrelease"
 #define MEMORY_FILE "/proc/meminfo"
 #define MAX_PROC_BYTES 16384
@@ -23,8 +25,9 @@
 
 static const char *const program_names[VMM_HOST_N_PROGRAMS] = {
   [VMM_HOST_PROGRAM_QEMU] = "qemu-system-x86_64",  [VMM_HOST_PROGRAM_SWTPM] = "swtpm",
-  [VMM_HOST_PROGRAM_SYSTEMD] = "systemctl",        [VMM_HOST_PROGRAM_DPKG] = "dpkg-query",
-  [VMM_HOST_PROGRAM_VSOCK] = "vhost-device-vsock",
+  [VMM_HOST_PROGRAM_SWTPM_SETUP] = "swtpm_setup",  [VMM_HOST_PROGRAM_SYSTEMD] = "systemctl",
+  [VMM_HOST_PROGRAM_DPKG] = "dpkg-query",          [VMM_HOST_PROGRAM_VSOCK] = "vhost-device-vsock",
+  [VMM_HOST_PROGRAM_MONITOR] = "vmm-monitor",
 };
 
 const char *
@@ -54,6 +57,12 @@ vmm_host_file_equal (const VmmHostFile *a, const VmmHostFile *b)
          && a->size == b->size && a->modified_ns == b->modified_ns;
 }
 
+static gint64
+to_ns (const struct timespec *time)
+{
+  return (gint64) time->tv_sec * G_GINT64_CONSTANT (1000000000) + time->tv_nsec;
+}
+
 /* Leaves *file without a path when it is no regular file that allows the access asked for. */
 static void
 identify (const char *path, int mode, VmmHostFile *file)
@@ -68,8 +77,7 @@ identify (const char *path, int mode, VmmHostFile *file)
   file->device = status.st_dev;
   file->inode = status.st_ino;
   file->size = (guint64) status.st_size;
-  file->modified_ns
-      = (gint64) status.st_mtim.tv_sec * G_GINT64_CONSTANT (1000000000) + status.st_mtim.tv_nsec;
+  file->modified_ns = to_ns (&status.st_mtim);
 }
 
 /* The text of errno as a part of a sentence. */
@@ -87,12 +95,37 @@ void
 vmm_host_device_check (const char *path, VmmHostDevice *device)
 {
   int fd = open (path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  struct stat status;
 
-  device->path = g_strdup (path);
-  device->accessible = fd >= 0;
-  device->error = fd < 0 ? errno_text (errno) : NULL;
-  if (fd >= 0)
-    close (fd);
+  *device = (VmmHostDevice){ .path = g_strdup (path), .accessible = fd >= 0 };
+  if (fd < 0)
+    {
+      device->error = errno_text (errno);
+      return;
+    }
+  if (fstat (fd, &status) == 0)
+    {
+      device->inode = status.st_ino;
+      device->changed_ns = to_ns (&status.st_ctim);
+    }
+  close (fd);
+}
+
+void
+vmm_host_device_copy (const VmmHostDevice *device, VmmHostDevice *copy)
+{
+  vmm_host_device_clear (copy);
+  *copy = *device;
+  copy->path = g_strdup (device->path);
+  copy->error = g_strdup (device->error);
+}
+
+gboolean
+vmm_host_device_equal (const VmmHostDevice *a, const VmmHostDevice *b)
+{
+  return g_strcmp0 (a->path, b->path) == 0 && a->accessible == b->accessible
+         && g_strcmp0 (a->error, b->error) == 0 && a->inode == b->inode
+         && a->changed_ns == b->changed_ns;
 }
 
 void
@@ -162,6 +195,15 @@ read_storage_providers (const char *folder)
   return (GStrv) g_ptr_array_free (names, FALSE);
 }
 
+/* The monitor is a part of this program. */
+static char *
+find_program (VmmHostProgram program)
+{
+  if (program == VMM_HOST_PROGRAM_MONITOR)
+    return vmm_helper_find (program_names[program]);
+  return g_find_program_in_path (program_names[program]);
+}
+
 VmmHostFacts *
 vmm_host_facts_read (const VmmHostPlaces *places)
 {
@@ -176,7 +218,7 @@ vmm_host_facts_read (const VmmHostPlaces *places)
   identify (places->firmware_path, R_OK, &self->firmware);
   for (guint i = 0; i < VMM_HOST_N_PROGRAMS; i++)
     {
-      g_autofree char *path = g_find_program_in_path (program_names[i]);
+      g_autofree char *path = find_program ((VmmHostProgram) i);
 
       identify (path, X_OK, &self->programs[i]);
     }

@@ -24,15 +24,19 @@ typedef struct
   char *path;
   gboolean accessible;
   char *error; /* when it is not */
+  guint64 inode; /* which node it is: 0 for one that cannot be opened */
+  gint64 changed_ns;
 } VmmHostDevice;
 
 typedef enum
 {
   VMM_HOST_PROGRAM_QEMU,
   VMM_HOST_PROGRAM_SWTPM,
+  VMM_HOST_PROGRAM_SWTPM_SETUP,
   VMM_HOST_PROGRAM_SYSTEMD,
   VMM_HOST_PROGRAM_DPKG,
   VMM_HOST_PROGRAM_VSOCK,
+  VMM_HOST_PROGRAM_MONITOR,
   VMM_HOST_N_PROGRAMS,
 } VmmHostProgram;
 
@@ -71,5 +75,7 @@ void vmm_host_places_free (VmmHostPlaces *self);
 /* Whether a device can be opened for reading and writing. */
 void vmm_host_device_check (const char *path, VmmHostDevice *device);
 void vmm_host_device_clear (VmmHostDevice *device);
+void vmm_host_device_copy (const VmmHostDevice *device, VmmHostDevice *copy);
+gboolean vmm_host_device_equal (const VmmHostDevice *a, const VmmHostDevice *b);
 
 G_END_DECLS

@@ -10,7 +10,11 @@
 
 #include "vmm-host-probe.h"
 
+#include <signal.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "interfaces/vmm-error.h"
 #include "vmm-source.h"
@@ -34,6 +38,8 @@ typedef struct
   Output out;
   Output err;
   guint limit_ms;
+  int success;
+  const char *hopeless;
   guint n_pending;
   GError *error; /* why it was killed */
 } Probe;
@@ -87,7 +93,7 @@ finish_part (GTask *task)
       if (probe->error != NULL)
         g_task_return_error (task, g_steal_pointer (&probe->error));
       else if (!g_subprocess_get_if_exited (probe->process)
-               || g_subprocess_get_exit_status (probe->process) != 0)
+               || g_subprocess_get_exit_status (probe->process) != probe->success)
         g_task_return_error (task, failure_of (probe));
       else
         g_task_return_pointer (task, g_strdup (probe->out.text->str), g_free);
@@ -107,6 +113,24 @@ give_up (Probe *probe, GError *error)
   probe->error = error;
   g_subprocess_force_exit (probe->process);
   g_cancellable_cancel (probe->reading);
+}
+
+/* What it wrote so far says that waiting is of no use. */
+static void
+look_at_output (Probe *probe, Output *output)
+{
+  g_autofree char *said = NULL;
+
+  if (output->text->len > MAX_OUTPUT)
+    {
+      give_up (probe, vmm_error_new (VMM_ERROR_INTERNAL, "wrote more than %d bytes", MAX_OUTPUT));
+      return;
+    }
+  if (output != &probe->err || probe->hopeless == NULL
+      || strstr (output->text->str, probe->hopeless) == NULL)
+    return;
+  said = first_line (strstr (output->text->str, probe->hopeless));
+  give_up (probe, vmm_error_new (VMM_ERROR_INTERNAL, "%s", said));
 }
 
 static void read_more (GTask *task, Output *output);
@@ -131,8 +155,7 @@ read_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 
   data = g_bytes_get_data (bytes, &length);
   g_string_append_len (output->text, data, (gssize) length);
-  if (output->text->len > MAX_OUTPUT)
-    give_up (probe, vmm_error_new (VMM_ERROR_INTERNAL, "wrote more than %d bytes", MAX_OUTPUT));
+  look_at_output (probe, output);
   read_more (task, output);
 }
 
@@ -184,15 +207,28 @@ small_environment (void)
   return environment;
 }
 
+/* In the child, before it is another program. */
+static void
+child_setup (gpointer user_data)
+{
+  const struct rlimit none = { 0, 0 };
+
+  prctl (PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+  setrlimit (RLIMIT_CORE, &none); /* one that aborts has said why */
+}
+
 static GSubprocess *
-spawn (const char *const *argv, GError **error)
+spawn (const VmmHostProbe *what, GError **error)
 {
   g_autoptr (GSubprocessLauncher) launcher
       = g_subprocess_launcher_new (G_SUBPROCESS_FLAGS_STDOUT_PIPE | G_SUBPROCESS_FLAGS_STDERR_PIPE);
   g_auto (GStrv) environment = small_environment ();
 
   g_subprocess_launcher_set_environ (launcher, environment);
-  return g_subprocess_launcher_spawnv (launcher, argv, error);
+  g_subprocess_launcher_set_child_setup (launcher, child_setup, NULL, NULL);
+  if (what->fd >= 0)
+    g_subprocess_launcher_take_fd (launcher, what->fd, VMM_HOST_PROBE_FD);
+  return g_subprocess_launcher_spawnv (launcher, what->argv, error);
 }
 
 static void
@@ -207,25 +243,38 @@ start_timer (GTask *task)
   probe->cancel_source = vmm_source_new_cancelled (cancellable, cancelled_cb, task);
 }
 
-void
-vmm_host_probe_async (const char *const *argv, guint limit_ms, GCancellable *cancellable,
-                      GAsyncReadyCallback callback, gpointer user_data)
+static Probe *
+probe_new (const VmmHostProbe *what)
 {
-  g_autoptr (GTask) task = g_task_new (NULL, cancellable, callback, user_data);
-  GError *error = NULL;
-  Probe *probe;
+  Probe *probe = g_new0 (Probe, 1);
 
-  g_task_set_source_tag (task, vmm_host_probe_async);
-  if (g_task_return_error_if_cancelled (task))
-    return;
-
-  probe = g_new0 (Probe, 1);
-  probe->limit_ms = limit_ms;
+  probe->limit_ms = what->limit_ms;
+  probe->success = what->success;
+  probe->hopeless = what->hopeless;
   probe->out.text = g_string_new (NULL);
   probe->err.text = g_string_new (NULL);
   probe->reading = g_cancellable_new ();
+  return probe;
+}
+
+void
+vmm_host_probe_run_async (const VmmHostProbe *what, GCancellable *cancellable,
+                          GAsyncReadyCallback callback, gpointer user_data)
+{
+  g_autoptr (GTask) task = g_task_new (NULL, cancellable, callback, user_data);
+  GError *error = NULL;
+  Probe *probe = probe_new (what);
+
+  g_task_set_source_tag (task, vmm_host_probe_run_async);
   g_task_set_task_data (task, probe, (GDestroyNotify) probe_free);
-  probe->process = spawn (argv, &error);
+  if (g_cancellable_set_error_if_cancelled (cancellable, &error))
+    {
+      if (what->fd >= 0)
+        close (what->fd);
+      g_task_return_error (task, error);
+      return;
+    }
+  probe->process = spawn (what, &error);
   if (probe->process == NULL)
     {
       g_task_return_error (task, error);
@@ -239,6 +288,15 @@ vmm_host_probe_async (const char *const *argv, guint limit_ms, GCancellable *can
   read_more (g_object_ref (task), &probe->out);
   read_more (g_object_ref (task), &probe->err);
   g_subprocess_wait_async (probe->process, NULL, exited_cb, g_object_ref (task));
+}
+
+void
+vmm_host_probe_async (const char *const *argv, guint limit_ms, GCancellable *cancellable,
+                      GAsyncReadyCallback callback, gpointer user_data)
+{
+  const VmmHostProbe what = { .argv = argv, .limit_ms = limit_ms, .fd = -1 };
+
+  vmm_host_probe_run_async (&what, cancellable, callback, user_data);
 }
 
 char *

@@ -14,6 +14,10 @@
 #include "interfaces/vmm.h"
 #include "vmm-json.h"
 
+/* As `qemu -device help` says it. */
+#define VSOCK_DEVICE "name \"vhost-user-vsock-pci\""
+#define TPM_DEVICE "name \"tpm-crb\""
+
 static JsonObject *
 device_to_json (const VmmHostDevice *device)
 {
@@ -22,6 +26,21 @@ device_to_json (const VmmHostDevice *device)
   json_object_set_string_member (object, "path", device->path);
   json_object_set_boolean_member (object, "accessible", device->accessible);
   vmm_json_set_string_unless_empty (object, "error", device->error);
+  return object;
+}
+
+/* With whether QEMU runs guests with it. */
+static JsonObject *
+kvm_to_json (const VmmHostSources *sources)
+{
+  const VmmHostDevice *device = &sources->facts->kvm;
+  JsonObject *object = json_object_new ();
+
+  json_object_set_string_member (object, "path", device->path);
+  json_object_set_boolean_member (object, "accessible", device->accessible);
+  json_object_set_boolean_member (object, "usable", sources->kvm->usable);
+  vmm_json_set_string_unless_empty (object, "error",
+                                    sources->kvm->known ? sources->kvm->error : device->error);
   return object;
 }
 
@@ -69,18 +88,39 @@ add_firmware (JsonObject *report, const VmmHostSources *sources)
   json_object_set_object_member (report, "firmware", object);
 }
 
-static const char *
-accelerator (const VmmHostSources *sources)
+/* One that was asked for is not replaced. */
+gboolean
+vmm_host_sources_emulated (const VmmHostSources *sources)
 {
-  return sources->facts->kvm.accessible ? "kvm" : "tcg";
+  if (g_str_equal (sources->accelerator, "auto"))
+    return !sources->kvm->usable;
+  return g_str_equal (sources->accelerator, "tcg");
+}
+
+VmmHostVsock
+vmm_host_sources_vsock (const VmmHostSources *sources)
+{
+  if (sources->facts->vsock.accessible)
+    return VMM_HOST_VSOCK_VHOST;
+  if (sources->facts->programs[VMM_HOST_PROGRAM_VSOCK].path != NULL
+      && vmm_host_tool_mentions (sources->qemu_devices, VSOCK_DEVICE))
+    return VMM_HOST_VSOCK_VHOST_USER;
+  return VMM_HOST_VSOCK_NONE;
 }
 
 static const char *
-vsock_way (const VmmHostSources *sources)
+vsock_text (VmmHostVsock way)
 {
-  if (sources->facts->vsock.accessible)
-    return "vhost";
-  return sources->facts->programs[VMM_HOST_PROGRAM_VSOCK].path != NULL ? "vhost-user" : "none";
+  switch (way)
+    {
+    case VMM_HOST_VSOCK_VHOST:
+      return "vhost";
+    case VMM_HOST_VSOCK_VHOST_USER:
+      return "vhost-user";
+    case VMM_HOST_VSOCK_NONE:
+    default:
+      return "none";
+    }
 }
 
 /* Kinds without which there is no VM and of which no plugin is in use. */
@@ -106,22 +146,40 @@ add_missing_backends (GPtrArray *missing, GPtrArray *rows)
     }
 }
 
-/* A device is missing only where nothing takes its place: QEMU emulates without KVM, a program does
- * what the vsock device does. */
+static void
+add_missing_program (GPtrArray *missing, const VmmHostSources *sources, VmmHostProgram program)
+{
+  if (sources->facts->programs[program].path == NULL)
+    g_ptr_array_add (missing, g_strdup (vmm_host_program_get_name (program)));
+}
+
+/* Where nothing takes its place: QEMU emulates without KVM, unless that was asked for. */
+static gboolean
+lacks_kvm (const VmmHostSources *sources)
+{
+  if (!sources->facts->kvm.accessible && !sources->qemu->found)
+    return TRUE;
+  return !vmm_host_sources_emulated (sources) && !sources->kvm->usable;
+}
+
 static GStrv
 list_missing (const VmmHostSources *sources)
 {
   const VmmHostFacts *facts = sources->facts;
   GPtrArray *missing = g_ptr_array_new ();
 
-  if (!facts->kvm.accessible && !sources->qemu->found)
+  if (lacks_kvm (sources))
     g_ptr_array_add (missing, g_strdup (facts->kvm.path));
-  if (!facts->vsock.accessible && facts->programs[VMM_HOST_PROGRAM_VSOCK].path == NULL)
+  if (vmm_host_sources_vsock (sources) == VMM_HOST_VSOCK_NONE)
     g_ptr_array_add (missing, g_strdup (facts->vsock.path));
   if (!sources->qemu->found)
     g_ptr_array_add (missing, g_strdup (vmm_host_program_get_name (VMM_HOST_PROGRAM_QEMU)));
+  if (!vmm_host_tool_mentions (sources->qemu_devices, TPM_DEVICE))
+    g_ptr_array_add (missing, g_strdup ("tpm-crb device of qemu-system-x86_64"));
   if (!sources->swtpm->found)
     g_ptr_array_add (missing, g_strdup (vmm_host_program_get_name (VMM_HOST_PROGRAM_SWTPM)));
+  add_missing_program (missing, sources, VMM_HOST_PROGRAM_SWTPM_SETUP);
+  add_missing_program (missing, sources, VMM_HOST_PROGRAM_MONITOR);
   if (!has_firmware (sources))
     g_ptr_array_add (missing, g_strdup_printf ("OVMF code image %s", sources->firmware_path));
   if (sources->registry != NULL)
@@ -261,7 +319,7 @@ vmm_host_report_new (const VmmHostSources *sources)
   json_object_set_string_member (report, "kernel", facts->kernel);
   json_object_set_int_member (report, "cpus", facts->cpus);
   json_object_set_int_member (report, "memoryBytes", (gint64) facts->memory_bytes);
-  json_object_set_object_member (report, "kvm", device_to_json (&facts->kvm));
+  json_object_set_object_member (report, "kvm", kvm_to_json (sources));
   json_object_set_object_member (report, "vhostVsock", device_to_json (&facts->vsock));
   json_object_set_object_member (report, "qemu", tool_to_json (sources->qemu));
   json_object_set_object_member (report, "swtpm", tool_to_json (sources->swtpm));
@@ -269,8 +327,9 @@ vmm_host_report_new (const VmmHostSources *sources)
   add_firmware (report, sources);
   json_object_set_array_member (report, "storageProviders",
                                 strv_to_json ((const char *const *) facts->storage_providers));
-  json_object_set_string_member (report, "accelerator", accelerator (sources));
-  json_object_set_string_member (report, "vsock", vsock_way (sources));
+  json_object_set_string_member (report, "accelerator",
+                                 vmm_host_sources_emulated (sources) ? "tcg" : "kvm");
+  json_object_set_string_member (report, "vsock", vsock_text (vmm_host_sources_vsock (sources)));
   json_object_set_object_member (report, "libraries", libraries_to_json ());
   add_readiness (report, sources);
   add_plugins (report, sources->registry);

@@ -5,7 +5,9 @@
 
 #include "vmm-host-facts.h"
 #include "vmm-host-firmware.h"
+#include "vmm-host-kvm.h"
 #include "vmm-host-tool.h"
+#include "vmm-host.h"
 #include "vmm-plugin-registry.h"
 
 G_BEGIN_DECLS
@@ -19,8 +21,15 @@ typedef struct
   const VmmHostTool *qemu;
   const VmmHostTool *swtpm;
   const VmmHostTool *systemd;
+  const VmmHostTool *qemu_devices;
+  const VmmHostKvm *kvm;
+  const char *accelerator; /* that was asked for: "auto", "kvm" or "tcg" */
   VmmPluginRegistry *registry; /* NULL for none */
 } VmmHostSources;
+
+/* Whether VMs are emulated, and how they get their vsock device. */
+gboolean vmm_host_sources_emulated (const VmmHostSources *sources);
+VmmHostVsock vmm_host_sources_vsock (const VmmHostSources *sources);
 
 /* A sealed object. */
 JsonNode *vmm_host_report_new (const VmmHostSources *sources);

@@ -9,6 +9,8 @@
 
 #include "vmm-host-tool.h"
 
+#include <string.h>
+
 #include "vmm-host-probe.h"
 
 void
@@ -16,6 +18,7 @@ vmm_host_tool_clear (VmmHostTool *self)
 {
   vmm_host_file_clear (&self->file);
   g_clear_pointer (&self->version, g_free);
+  g_clear_pointer (&self->answer, g_free);
   g_clear_pointer (&self->error, g_free);
   self->found = FALSE;
   self->ask_again_us = 0;
@@ -40,8 +43,10 @@ probed_cb (GObject *source, GAsyncResult *result, gpointer user_data)
   g_autofree char *output = vmm_host_probe_finish (result, &error);
 
   self->found = output != NULL;
-  if (output != NULL)
+  if (output != NULL && self->word != NULL)
     self->version = vmm_host_probe_parse_version (output, self->word);
+  else if (output != NULL)
+    self->answer = g_steal_pointer (&output);
   else
     self->error = g_strdup (error->message);
   if (g_error_matches (error, G_IO_ERROR, G_IO_ERROR_TIMED_OUT))
@@ -54,7 +59,7 @@ vmm_host_tool_update_async (VmmHostTool *self, const VmmHostFile *file, guint li
                             GAsyncReadyCallback callback, gpointer user_data)
 {
   g_autoptr (GTask) task = g_task_new (NULL, NULL, callback, user_data);
-  const char *argv[] = { file->path, "--version", NULL };
+  g_autoptr (GPtrArray) argv = g_ptr_array_new ();
 
   g_task_set_source_tag (task, vmm_host_tool_update_async);
   if (is_known (self, file))
@@ -71,6 +76,18 @@ vmm_host_tool_update_async (VmmHostTool *self, const VmmHostFile *file, guint li
       g_task_return_boolean (task, TRUE);
       return;
     }
+  g_ptr_array_add (argv, file->path);
+  for (guint i = 0; self->question != NULL && self->question[i] != NULL; i++)
+    g_ptr_array_add (argv, (gpointer) self->question[i]);
+  if (self->question == NULL)
+    g_ptr_array_add (argv, (gpointer) "--version");
+  g_ptr_array_add (argv, NULL);
   g_task_set_task_data (task, self, NULL);
-  vmm_host_probe_async (argv, limit_ms, NULL, probed_cb, g_steal_pointer (&task));
+  vmm_host_probe_async ((const char *const *) argv->pdata, limit_ms, NULL, probed_cb, g_steal_pointer (&task));
+}
+
+gboolean
+vmm_host_tool_mentions (const VmmHostTool *self, const char *text)
+{
+  return self->answer == NULL || strstr (self->answer, text) != NULL;
 }

@@ -11,11 +11,13 @@ G_BEGIN_DECLS
 typedef struct
 {
   VmmHostProgram program;
-  const char *word;    /* the version stands behind it */
+  const char *const *question; /* arguments; NULL for "--version" */
+  const char *word;    /* the version stands behind it; NULL keeps all that it says */
   VmmHostFile file;    /* what was asked */
   gint64 ask_again_us; /* monotonic; 0 when the answer is final */
   gboolean found;
   char *version;
+  char *answer;
   char *error;
 } VmmHostTool;
 
@@ -23,6 +25,8 @@ void vmm_host_tool_clear (VmmHostTool *self);
 /* Makes the answer fit the file. The tool must stay until the callback was called. */
 void vmm_host_tool_update_async (VmmHostTool *self, const VmmHostFile *file, guint limit_ms,
                                  GAsyncReadyCallback callback, gpointer user_data);
+/* Whether the answer has the text; also when nobody could be asked. */
+gboolean vmm_host_tool_mentions (const VmmHostTool *self, const char *text);
 
 /* Answers that came too late are asked for again after this. */
 #define VMM_HOST_ASK_AGAIN_US (60 * G_TIME_SPAN_SECOND)

@@ -5,8 +5,9 @@
  * program only when the file behind it is one that was not asked yet. Descriptions that are wanted
  * while one is being made share it. A caller who goes away only stops waiting.
  *
- * The devices are watched besides: when udev tells of a change, whether guests are emulated is
- * looked up again.
+ * A VM that starts asks in the same way: which accelerator and which vsock device it gets is decided
+ * here and nowhere else. The devices are watched besides: when udev tells of a change, the host is
+ * looked at again.
  */
 
 #include "config.h"
@@ -18,6 +19,7 @@
 #include "interfaces/vmm-error.h"
 #include "vmm-host-facts.h"
 #include "vmm-host-firmware.h"
+#include "vmm-host-kvm.h"
 #include "vmm-host-report.h"
 #include "vmm-host-tool.h"
 #include "vmm-log.h"
@@ -50,13 +52,15 @@ struct _VmmHost
   VmmHostPlaces *places;
   guint limit_ms;
 
+  const char *accelerator; /* that was asked for */
   gboolean emulated;
+  gboolean decided; /* that was not only a first look */
   GUdevClient *udev;
-  gboolean checking_device;
-  gboolean check_device_again;
+  gboolean look_again;
 
-  /* The description that is being made. */
-  gboolean describing;
+  /* The look that is being taken. */
+  gboolean looking;
+  gboolean for_report; /* at everything, not only at what a VM's start needs */
   GPtrArray *waiters; /* of Waiter */
   VmmHostFacts *facts;
   guint n_pending;
@@ -64,6 +68,8 @@ struct _VmmHost
   VmmHostTool qemu;
   VmmHostTool swtpm;
   VmmHostTool systemd;
+  VmmHostTool qemu_devices;
+  VmmHostKvm kvm;
   VmmHostFirmware firmware;
 };
 
@@ -80,6 +86,8 @@ typedef struct
 static void
 waiter_free (Waiter *waiter)
 {
+  if (waiter == NULL)
+    return;
   vmm_source_clear (&waiter->cancel_source);
   g_object_unref (waiter->task);
   g_free (waiter);
@@ -88,11 +96,20 @@ waiter_free (Waiter *waiter)
 static void
 set_emulated (VmmHost *self, gboolean emulated)
 {
-  if (self->emulated == emulated)
+  const char *reason = self->kvm.error;
+
+  if (self->decided && self->emulated == emulated)
     return;
 
+  self->decided = TRUE;
   self->emulated = emulated;
-  vmm_log_info ("the accelerator has changed", "accelerator", emulated ? "tcg" : "kvm", NULL);
+  if (!emulated)
+    vmm_log_info ("guests run with kvm", NULL);
+  else if (g_str_equal (self->accelerator, "tcg"))
+    vmm_log_info ("guests are emulated, as was asked for", NULL);
+  else
+    vmm_log_warning ("kvm cannot be used: guests are emulated and slow", "device",
+                     self->places->kvm_path, "reason", reason, NULL);
 }
 
 static gboolean
@@ -106,32 +123,95 @@ waiter_cancelled_cb (GCancellable *cancellable, gpointer user_data)
   return G_SOURCE_REMOVE;
 }
 
-/* Gives everybody the answer: a node, or an error. New ones may come while this goes on. */
+static void start_look (VmmHost *self);
+
+/* What no VM can do without: FALSE with an error that says so. */
+static gboolean
+choose_ways (const VmmHostSources *sources, VmmHostWays *ways, GError **error)
+{
+  const VmmHostFacts *facts = sources->facts;
+
+  ways->emulated = vmm_host_sources_emulated (sources);
+  ways->vsock = vmm_host_sources_vsock (sources);
+  if (!ways->emulated && !sources->kvm->usable)
+    {
+      vmm_set_error (error, VMM_ERROR_UNSUPPORTED,
+                     "kvm was asked for and cannot be used: %s: %s; --accelerator=auto emulates "
+                     "guests instead",
+                     facts->kvm.path, sources->kvm->error);
+      return FALSE;
+    }
+  if (ways->vsock != VMM_HOST_VSOCK_NONE)
+    return TRUE;
+  vmm_set_error (error, VMM_ERROR_UNSUPPORTED,
+                 "no vsock device: %s: %s, and %s; load the module vhost_vsock and let this user "
+                 "open its device, or install vhost-device-vsock",
+                 facts->vsock.path, facts->vsock.error,
+                 facts->programs[VMM_HOST_PROGRAM_VSOCK].path == NULL
+                     ? "there is no vhost-device-vsock on PATH"
+                     : "qemu has no vhost-user-vsock-pci");
+  return FALSE;
+}
+
 static void
-answer (VmmHost *self, JsonNode *node, const GError *error)
+return_ways (GTask *task, const VmmHostSources *sources)
+{
+  g_autofree VmmHostWays *ways = g_new0 (VmmHostWays, 1);
+  GError *error = NULL;
+
+  if (choose_ways (sources, ways, &error))
+    g_task_return_pointer (task, g_steal_pointer (&ways), g_free);
+  else
+    g_task_return_error (task, error);
+}
+
+static gboolean
+wants_a_report (const Waiter *waiter)
+{
+  return g_task_get_source_tag (waiter->task) == vmm_host_describe_async;
+}
+
+/* Gives everybody what they asked for, or the error. New ones may come while this goes on. */
+static void
+answer (VmmHost *self, const VmmHostSources *sources, const GError *error)
 {
   g_autoptr (GPtrArray) waiters = g_steal_pointer (&self->waiters);
+  g_autoptr (JsonNode) report = NULL;
+  gboolean again = self->look_again;
+  gboolean for_report = self->for_report;
 
-  self->describing = FALSE;
+  if (error == NULL && for_report)
+    report = vmm_host_report_new (sources);
+  self->looking = FALSE;
+  self->look_again = FALSE;
   self->waiters = g_ptr_array_new_with_free_func ((GDestroyNotify) waiter_free);
   for (guint i = 0; i < waiters->len; i++)
     {
       Waiter *waiter = g_ptr_array_index (waiters, i);
+      gboolean wants_report = wants_a_report (waiter);
 
+      if (error == NULL && wants_report && !for_report)
+        {
+          g_ptr_array_add (self->waiters, g_steal_pointer (&waiters->pdata[i]));
+          continue;
+        }
       vmm_source_clear (&waiter->cancel_source);
-      if (node != NULL)
-        g_task_return_pointer (waiter->task, json_node_ref (node),
-                               (GDestroyNotify) json_node_unref);
-      else
+      if (error != NULL)
         g_task_return_error (waiter->task, g_error_copy (error));
+      else if (!wants_report)
+        return_ways (waiter->task, sources);
+      else
+        g_task_return_pointer (waiter->task, json_node_ref (report),
+                               (GDestroyNotify) json_node_unref);
     }
+  if ((again || self->waiters->len > 0) && !self->looking)
+    start_look (self);
 }
 
 static void
 finish_part (VmmHost *self)
 {
   g_autoptr (VmmHostFacts) facts = NULL;
-  g_autoptr (JsonNode) node = NULL;
   VmmHostSources sources;
 
   if (--self->n_pending > 0)
@@ -145,10 +225,13 @@ finish_part (VmmHost *self)
     .qemu = &self->qemu,
     .swtpm = &self->swtpm,
     .systemd = &self->systemd,
+    .qemu_devices = &self->qemu_devices,
+    .kvm = &self->kvm,
+    .accelerator = self->accelerator,
     .registry = self->registry,
   };
-  node = vmm_host_report_new (&sources);
-  answer (self, node, NULL);
+  set_emulated (self, vmm_host_sources_emulated (&sources));
+  answer (self, &sources, NULL);
 }
 
 /* A tool or the firmware: what went wrong is part of the answer. */
@@ -168,6 +251,29 @@ ask_tool (VmmHost *self, VmmHostTool *tool)
                               g_object_ref (self));
 }
 
+/* Emulation that was asked for needs no proof. */
+static void
+ask_kvm (VmmHost *self)
+{
+  if (g_str_equal (self->accelerator, "tcg"))
+    return;
+  self->n_pending++;
+  vmm_host_kvm_update_async (&self->kvm, &self->facts->programs[VMM_HOST_PROGRAM_QEMU],
+                             &self->facts->kvm, self->limit_ms, part_cb, g_object_ref (self));
+}
+
+static void
+ask_for_report (VmmHost *self)
+{
+  ask_tool (self, &self->qemu);
+  ask_tool (self, &self->swtpm);
+  ask_tool (self, &self->systemd);
+  self->n_pending++;
+  vmm_host_firmware_update_async (&self->firmware, &self->facts->firmware,
+                                  &self->facts->programs[VMM_HOST_PROGRAM_DPKG], self->limit_ms,
+                                  part_cb, g_object_ref (self));
+}
+
 static void
 facts_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 {
@@ -175,7 +281,6 @@ facts_cb (GObject *source, GAsyncResult *result, gpointer user_data)
   g_autoptr (GError) error = NULL;
 
   self->facts = g_task_propagate_pointer (G_TASK (result), &error);
-  set_emulated (self, !self->facts->kvm.accessible);
   if (self->facts->hostname == NULL)
     {
       g_clear_pointer (&self->facts, vmm_host_facts_free);
@@ -185,13 +290,11 @@ facts_cb (GObject *source, GAsyncResult *result, gpointer user_data)
     }
 
   self->n_pending = 1;
-  ask_tool (self, &self->qemu);
-  ask_tool (self, &self->swtpm);
-  ask_tool (self, &self->systemd);
-  self->n_pending++;
-  vmm_host_firmware_update_async (&self->firmware, &self->facts->firmware,
-                                  &self->facts->programs[VMM_HOST_PROGRAM_DPKG], self->limit_ms,
-                                  part_cb, g_object_ref (self));
+  if (self->for_report || !self->facts->vsock.accessible)
+    ask_tool (self, &self->qemu_devices);
+  ask_kvm (self);
+  if (self->for_report)
+    ask_for_report (self);
   finish_part (self);
 }
 
@@ -203,15 +306,37 @@ read_facts_in_thread (GTask *task, gpointer source, gpointer task_data, GCancell
 }
 
 static void
-start_description (VmmHost *self)
+start_look (VmmHost *self)
 {
   g_autoptr (GTask) task = g_task_new (self, NULL, facts_cb, NULL);
 
-  self->describing = TRUE;
+  self->looking = TRUE;
+  self->for_report = FALSE;
+  for (guint i = 0; i < self->waiters->len; i++)
+    self->for_report = self->for_report || wants_a_report (g_ptr_array_index (self->waiters, i));
   g_task_set_source_tag (task, read_facts_in_thread);
   g_task_set_task_data (task, vmm_host_places_copy (self->places),
                         (GDestroyNotify) vmm_host_places_free);
   g_task_run_in_thread (task, read_facts_in_thread);
+}
+
+/* A task with a tag waits for the look that is being taken, or for a new one. */
+static void
+wait_for_look (VmmHost *self, GTask *task)
+{
+  GCancellable *cancellable = g_task_get_cancellable (task);
+  Waiter *waiter;
+
+  if (g_task_return_error_if_cancelled (task))
+    return;
+
+  waiter = g_new0 (Waiter, 1);
+  waiter->host = self;
+  waiter->task = g_object_ref (task);
+  waiter->cancel_source = vmm_source_new_cancelled (cancellable, waiter_cancelled_cb, waiter);
+  g_ptr_array_add (self->waiters, waiter);
+  if (!self->looking)
+    start_look (self);
 }
 
 void
@@ -219,22 +344,12 @@ vmm_host_describe_async (VmmHost *self, GCancellable *cancellable, GAsyncReadyCa
                          gpointer user_data)
 {
   g_autoptr (GTask) task = NULL;
-  Waiter *waiter;
 
   g_return_if_fail (VMM_IS_HOST (self));
 
   task = g_task_new (self, cancellable, callback, user_data);
   g_task_set_source_tag (task, vmm_host_describe_async);
-  if (g_task_return_error_if_cancelled (task))
-    return;
-
-  waiter = g_new0 (Waiter, 1);
-  waiter->host = self;
-  waiter->task = g_steal_pointer (&task);
-  waiter->cancel_source = vmm_source_new_cancelled (cancellable, waiter_cancelled_cb, waiter);
-  g_ptr_array_add (self->waiters, waiter);
-  if (!self->describing)
-    start_description (self);
+  wait_for_look (self, task);
 }
 
 JsonNode *
@@ -245,53 +360,42 @@ vmm_host_describe_finish (VmmHost *self, GAsyncResult *result, GError **error)
   return g_task_propagate_pointer (G_TASK (result), error);
 }
 
-static void
-check_device_in_thread (GTask *task, gpointer source, gpointer task_data, GCancellable *cancellable)
-{
-  VmmHostDevice device = { NULL };
-
-  vmm_host_device_check (task_data, &device);
-  g_task_return_boolean (task, device.accessible);
-  vmm_host_device_clear (&device);
-}
-
-static void check_device (VmmHost *self);
-
-static void
-device_checked_cb (GObject *source, GAsyncResult *result, gpointer user_data)
-{
-  VmmHost *self = VMM_HOST (source);
-  gboolean again = self->check_device_again;
-
-  self->checking_device = FALSE;
-  self->check_device_again = FALSE;
-  set_emulated (self, !g_task_propagate_boolean (G_TASK (result), NULL));
-  if (again)
-    check_device (self);
-}
-
-static void
-check_device (VmmHost *self)
+void
+vmm_host_find_ways_async (VmmHost *self, GCancellable *cancellable, GAsyncReadyCallback callback,
+                          gpointer user_data)
 {
   g_autoptr (GTask) task = NULL;
 
-  if (self->checking_device)
-    {
-      self->check_device_again = TRUE;
-      return;
-    }
-  self->checking_device = TRUE;
-  task = g_task_new (self, NULL, device_checked_cb, NULL);
-  g_task_set_source_tag (task, check_device_in_thread);
-  g_task_set_task_data (task, g_strdup (self->places->kvm_path), g_free);
-  g_task_run_in_thread (task, check_device_in_thread);
+  g_return_if_fail (VMM_IS_HOST (self));
+
+  task = g_task_new (self, cancellable, callback, user_data);
+  g_task_set_source_tag (task, vmm_host_find_ways_async);
+  wait_for_look (self, task);
 }
 
+gboolean
+vmm_host_find_ways_finish (VmmHost *self, GAsyncResult *result, VmmHostWays *ways, GError **error)
+{
+  g_autofree VmmHostWays *found = NULL;
+
+  g_return_val_if_fail (g_task_is_valid (result, self), FALSE);
+
+  found = g_task_propagate_pointer (G_TASK (result), error);
+  if (found != NULL)
+    *ways = *found;
+  return found != NULL;
+}
+
+/* What is being looked at may be what it was before. */
 static void
 uevent_cb (GUdevClient *client, const char *action, GUdevDevice *device, VmmHost *self)
 {
-  if (g_strcmp0 (g_udev_device_get_device_file (device), self->places->kvm_path) == 0)
-    check_device (self);
+  if (g_strcmp0 (g_udev_device_get_device_file (device), self->places->kvm_path) != 0)
+    return;
+  if (self->looking)
+    self->look_again = TRUE;
+  else
+    start_look (self);
 }
 
 /* Each half may be given alone; otherwise the first pair of which both files are there, or the
@@ -318,14 +422,14 @@ choose_firmware (VmmHost *self, VmmOptions *options)
   self->places->firmware_path = g_strdup (self->ovmf_code);
 }
 
-/* One look before the main loop runs. */
+/* One look before the main loop runs; QEMU is asked later. */
 static void
 look_at_accelerator (VmmHost *self)
 {
   VmmHostDevice device = { NULL };
 
   vmm_host_device_check (self->places->kvm_path, &device);
-  self->emulated = !device.accessible;
+  self->emulated = g_str_equal (self->accelerator, "tcg") || !device.accessible;
   vmm_host_device_clear (&device);
 }
 
@@ -352,6 +456,8 @@ vmm_host_finalize (GObject *object)
   vmm_host_tool_clear (&self->qemu);
   vmm_host_tool_clear (&self->swtpm);
   vmm_host_tool_clear (&self->systemd);
+  vmm_host_tool_clear (&self->qemu_devices);
+  vmm_host_kvm_clear (&self->kvm);
   vmm_host_firmware_clear (&self->firmware);
   G_OBJECT_CLASS (vmm_host_parent_class)->finalize (object);
 }
@@ -367,7 +473,9 @@ static void
 vmm_host_init (VmmHost *self)
 {
   static const char *const subsystems[] = { "misc", NULL };
+  static const char *const list_devices[] = { "-device", "help", NULL };
 
+  self->accelerator = "auto";
   self->limit_ms = PROBE_LIMIT_MS;
   self->waiters = g_ptr_array_new_with_free_func ((GDestroyNotify) waiter_free);
   self->places = g_new0 (VmmHostPlaces, 1);
@@ -377,6 +485,8 @@ vmm_host_init (VmmHost *self)
   self->qemu = (VmmHostTool){ .program = VMM_HOST_PROGRAM_QEMU, .word = "version" };
   self->swtpm = (VmmHostTool){ .program = VMM_HOST_PROGRAM_SWTPM, .word = "version" };
   self->systemd = (VmmHostTool){ .program = VMM_HOST_PROGRAM_SYSTEMD, .word = "systemd" };
+  self->qemu_devices
+      = (VmmHostTool){ .program = VMM_HOST_PROGRAM_QEMU, .question = list_devices };
   self->udev = g_udev_client_new (subsystems);
   g_signal_connect_object (self->udev, "uevent", G_CALLBACK (uevent_cb), self, 0);
 }
@@ -387,6 +497,7 @@ vmm_host_new (VmmOptions *options, VmmPluginRegistry *registry)
   VmmHost *self = g_object_new (VMM_TYPE_HOST, NULL);
 
   self->registry = registry != NULL ? g_object_ref (registry) : NULL;
+  self->accelerator = g_intern_string (vmm_options_get_string (options, "accelerator"));
   choose_firmware (self, options);
   look_at_accelerator (self);
   return self;

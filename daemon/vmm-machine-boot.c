@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Starts the processes of a VM: the network's port, the vTPM, QEMU, the monitor; then lets the guest
- * run.
+/* Starts the processes of a VM: the network's port, the vTPM, the vsock device, QEMU, the monitor;
+ * then lets the guest run.
  *
  * QEMU starts stopped. The guest runs only when the monitor listens and the record that names the
  * processes is on disk, so nothing it does goes unseen and no crash of the daemon loses a process.
@@ -12,9 +12,37 @@
 #include "vmm-log.h"
 #include "vmm-machine-private.h"
 #include "vmm-tpm.h"
+#include "vmm-vsock.h"
 
 #define CONTINUE_LIMIT_MS 10000
 #define HELPER_GRACE_MS 5000
+
+/* What the host offers. */
+
+static void
+ways_found_cb (GObject *source, GAsyncResult *result, gpointer user_data)
+{
+  g_autoptr (GTask) task = user_data;
+  VmmMachine *self = g_task_get_source_object (task);
+  GError *error = NULL;
+
+  if (vmm_host_find_ways_finish (VMM_HOST (source), result, &self->ways, &error))
+    {
+      g_free (self->record->accelerator);
+      self->record->accelerator = g_strdup (self->ways.emulated ? "tcg" : "kvm");
+    }
+  vmm_machine_step_return (task, error, NULL);
+}
+
+static void
+ways_async (gpointer subject, GCancellable *cancellable, GAsyncReadyCallback callback,
+            gpointer user_data)
+{
+  VmmMachine *self = subject;
+  GTask *task = vmm_machine_step_task (subject, cancellable, callback, user_data, ways_async);
+
+  vmm_host_find_ways_async (self->context->host, cancellable, ways_found_cb, task);
+}
 
 /* The network's port. */
 
@@ -209,6 +237,60 @@ undo_tpm_async (gpointer subject, GCancellable *cancellable, GAsyncReadyCallback
   vmm_machine_end_process_async (subject, VMM_PROCESS_ROLE_TPM, HELPER_GRACE_MS, undone_cb, task);
 }
 
+/* The vsock device, where it is a program. */
+
+static void
+vsock_started_cb (GObject *source, GAsyncResult *result, gpointer user_data)
+{
+  g_autoptr (GTask) task = user_data;
+  VmmMachine *self = g_task_get_source_object (task);
+  GError *error = NULL;
+  g_autoptr (VmmProcess) process = vmm_vsock_start_finish (result, &error);
+
+  if (process != NULL)
+    {
+      vmm_machine_set_process (self, VMM_PROCESS_ROLE_VSOCK, process);
+      vmm_machine_save (self);
+    }
+  vmm_machine_step_return (task, error, "start vsock device: ");
+}
+
+static void
+start_vsock (GTask *task)
+{
+  VmmMachine *self = g_task_get_source_object (task);
+
+  vmm_vsock_start_async (self->context->launcher, self->record->id, self->directory,
+                         self->record->cid, g_task_get_cancellable (task), vsock_started_cb,
+                         task);
+}
+
+static void
+vsock_async (gpointer subject, GCancellable *cancellable, GAsyncReadyCallback callback,
+             gpointer user_data)
+{
+  VmmMachine *self = subject;
+  GTask *task = vmm_machine_step_task (subject, cancellable, callback, user_data, vsock_async);
+
+  if (self->ways.vsock == VMM_HOST_VSOCK_VHOST_USER)
+    {
+      start_vsock (task);
+      return;
+    }
+  g_task_return_boolean (task, TRUE);
+  g_object_unref (task);
+}
+
+static void
+undo_vsock_async (gpointer subject, GCancellable *cancellable, GAsyncReadyCallback callback,
+                  gpointer user_data)
+{
+  GTask *task = vmm_machine_step_task (subject, NULL, callback, user_data, undo_vsock_async);
+
+  vmm_machine_end_process_async (subject, VMM_PROCESS_ROLE_VSOCK, HELPER_GRACE_MS, undone_cb,
+                                 task);
+}
+
 /* The monitor. */
 
 static void
@@ -249,8 +331,11 @@ monitor_async (gpointer subject, GCancellable *cancellable, GAsyncReadyCallback 
 {
   VmmMachine *self = subject;
   GTask *task = vmm_machine_step_task (subject, cancellable, callback, user_data, monitor_async);
+  g_autofree char *vsock_socket = vmm_machine_dup_path (self, VMM_VSOCK_HOST_SOCKET);
   VmmWitnessConfig config = { 0 };
 
+  if (self->ways.vsock == VMM_HOST_VSOCK_VHOST_USER)
+    config.vsock_socket = vsock_socket;
   config.vm_id = self->record->id;
   config.directory = self->directory;
   config.cid = self->record->cid;
@@ -340,8 +425,11 @@ intent_async (gpointer subject, GCancellable *cancellable, GAsyncReadyCallback c
 }
 
 #define BOOT_STEPS                                                                                 \
-  { "attach", vmm_machine_attach_async, vmm_machine_step_finish, NULL, NULL },                     \
+  { "host", ways_async, vmm_machine_step_finish, NULL, NULL },                                     \
+      { "attach", vmm_machine_attach_async, vmm_machine_step_finish, NULL, NULL },                     \
       { "tpm", tpm_async, vmm_machine_step_finish, undo_tpm_async, vmm_machine_step_finish },      \
+      { "vsock", vsock_async, vmm_machine_step_finish, undo_vsock_async,                           \
+        vmm_machine_step_finish },                                                                 \
       { "qemu", vmm_machine_qemu_start_async, vmm_machine_step_finish,                             \
         vmm_machine_qemu_undo_async, vmm_machine_step_finish },                                    \
       { "monitor", monitor_async, vmm_machine_step_finish, undo_monitor_async,                     \

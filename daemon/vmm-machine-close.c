@@ -147,7 +147,7 @@ vmm_machine_close_async (VmmMachine *self, gboolean detach, GAsyncReadyCallback 
   g_task_set_source_tag (task, vmm_machine_close_async);
   g_task_set_task_data (task, close, (GDestroyNotify) close_free);
   close->detach = detach && vmm_launcher_outlives_daemon (self->context->launcher);
-  limit_ms = CLAMP (self->context->stop_timeout_us / 1000, 0, G_MAXINT / 2) + SPARE_MS;
+  limit_ms = CLAMP (vmm_machine_get_stop_timeout (self) / 1000, 0, G_MAXINT / 2) + SPARE_MS;
   close->limit = g_timeout_add_full (G_PRIORITY_DEFAULT, (guint) limit_ms, limit_cb,
                                      g_object_ref (task), g_object_unref);
   if (!close->detach)

@@ -20,9 +20,13 @@ typedef struct
   VmmLauncher *launcher;
   VmmStorageBackend *storage;
   VmmAttestor *attestor;      /* NULL when there is none */
-  gint64 install_timeout_us;  /* already multiplied under emulation */
+  gint64 install_timeout_us;
   gint64 boot_timeout_us;
   gint64 stop_timeout_us;
+  /* How much longer each is for an emulated guest; 0 for not at all. */
+  guint install_factor;
+  guint boot_factor;
+  guint stop_factor;
   gboolean closing;
   /* The next vsock CID that no machine of this daemon has, 0 for none. May be NULL. */
   guint32 (*next_cid) (gpointer data, guint32 after);

@@ -38,7 +38,7 @@ installer_detail (VmmMachine *self, gboolean success, const char *text, VmmMachi
   *event = VMM_MACHINE_EVENT_PROCESS_EXITED_ERROR;
   if (self->timed_out)
     {
-      duration = vmm_duration_to_text (self->context->install_timeout_us);
+      duration = vmm_duration_to_text (vmm_machine_get_install_timeout (self));
       return g_strdup_printf ("installer did not finish within %s", duration);
     }
   if (!success)

@@ -81,6 +81,7 @@ struct _VmmMachine
   GQueue idle_waits;    /* of GTask: nothing in flight, nothing waiting */
   GQueue settle_waits;  /* of GTask: no QEMU, its end settled */
 
+  VmmHostWays ways; /* of the last start */
   VmmVolume *volume;
   VmmProcess *processes[VMM_N_PROCESS_ROLES];
   guint helper_timers[VMM_N_PROCESS_ROLES];

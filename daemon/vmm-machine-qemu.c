@@ -21,6 +21,7 @@
 #include "vmm-log.h"
 #include "vmm-machine-private.h"
 #include "vmm-qemu-args.h"
+#include "vmm-vsock.h"
 
 #define MAX_CID_RETRIES 16
 #define UNDO_GRACE_MS 5000
@@ -110,6 +111,22 @@ add_credentials (Build *build, VmmMachine *self)
   build->config.credentials = build->credentials;
 }
 
+static void
+add_vsock (Build *build, VmmMachine *self)
+{
+  static const VmmQemuVsock kinds[] = {
+    [VMM_HOST_VSOCK_NONE] = VMM_QEMU_VSOCK_NONE,
+    [VMM_HOST_VSOCK_VHOST] = VMM_QEMU_VSOCK_VHOST,
+    [VMM_HOST_VSOCK_VHOST_USER] = VMM_QEMU_VSOCK_VHOST_USER,
+  };
+  VmmQemuConfig *config = &build->config;
+
+  config->vsock = kinds[self->ways.vsock];
+  config->cid = self->record->cid;
+  if (config->vsock == VMM_QEMU_VSOCK_VHOST_USER)
+    config->vsock_socket = keep (build, vmm_machine_dup_path (self, VMM_VSOCK_DEVICE_SOCKET));
+}
+
 static gboolean
 add_disks (Build *build, VmmMachine *self, GError **error)
 {
@@ -153,9 +170,7 @@ build_arguments (VmmMachine *self, QemuStep *step, GError **error)
   config->ovmf_code = vmm_host_get_ovmf_code (self->context->host);
   config->ovmf_vars = keep (&build, vmm_machine_dup_path (self, "ovmf_vars.fd"));
   config->network_arguments = vmm_attachment_get_arguments (self->attachment);
-  config->vsock = g_access (VSOCK_DEVICE, R_OK | W_OK) == 0 ? VMM_QEMU_VSOCK_VHOST
-                                                            : VMM_QEMU_VSOCK_NONE;
-  config->cid = self->record->cid;
+  add_vsock (&build, self);
   if (self->processes[VMM_PROCESS_ROLE_TPM] != NULL)
     config->tpm_socket
         = keep (&build, g_build_filename (self->directory, "tpm", "swtpm.sock", NULL));
@@ -197,7 +212,8 @@ add_devices (VmmMachine *self, VmmProcessSpec *spec)
 
   if (strcmp (self->record->accelerator, "kvm") == 0)
     vmm_process_spec_add_device (spec, KVM_DEVICE);
-  vmm_process_spec_add_device (spec, VSOCK_DEVICE);
+  if (self->ways.vsock == VMM_HOST_VSOCK_VHOST)
+    vmm_process_spec_add_device (spec, VSOCK_DEVICE);
   for (guint i = 0; devices[i] != NULL; i++)
     vmm_process_spec_add_device (spec, devices[i]);
 }
@@ -208,6 +224,7 @@ build_spec (VmmMachine *self, QemuStep *step, GError **error)
   g_auto (GStrv) argv = build_arguments (self, step, error);
   g_autofree char *id = vmm_process_id_for_vm (self->record->id, "qemu");
   g_autofree char *tpm_id = vmm_process_id_for_vm (self->record->id, "tpm");
+  g_autofree char *vsock_id = vmm_process_id_for_vm (self->record->id, "vsock");
   g_autoptr (VmmProcessSpec) spec = NULL;
 
   if (argv == NULL)
@@ -218,6 +235,8 @@ build_spec (VmmMachine *self, QemuStep *step, GError **error)
   vmm_process_spec_set_flags (spec, VMM_PROCESS_DENY_IO_URING);
   vmm_process_spec_add_writable_path (spec, self->directory);
   vmm_process_spec_add_after (spec, tpm_id);
+  if (self->ways.vsock == VMM_HOST_VSOCK_VHOST_USER)
+    vmm_process_spec_add_after (spec, vsock_id);
   add_devices (self, spec);
   if (!add_volume (self, spec, error))
     return NULL;
@@ -367,9 +386,6 @@ vmm_machine_qemu_start_async (gpointer subject, GCancellable *cancellable,
   step->qmp_socket = vmm_machine_dup_path (self, "qmp.sock");
   step->log = vmm_machine_dup_path (self, "qemu.log");
   g_task_set_task_data (task, step, (GDestroyNotify) qemu_step_free);
-  g_free (self->record->accelerator);
-  self->record->accelerator
-      = g_strdup (vmm_host_is_emulated (self->context->host) ? "tcg" : "kvm");
   if (has_variables)
     start_qemu (task);
   else

@@ -161,7 +161,7 @@ boot_timeout_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 {
   g_autoptr (VmmMachine) self = user_data;
   g_autoptr (VmmConsoleReport) report = vmm_machine_read_console_finish (self, result);
-  g_autofree char *duration = vmm_duration_to_text (self->context->boot_timeout_us);
+  g_autofree char *duration = vmm_duration_to_text (vmm_machine_get_boot_timeout (self));
   g_autofree char *text = NULL;
   g_autofree char *detail = NULL;
 
@@ -190,8 +190,8 @@ void
 vmm_machine_arm_phase_timer (VmmMachine *self)
 {
   gint64 timeout_us = self->record->state == VMM_MACHINE_INSTALLING
-                          ? self->context->install_timeout_us
-                          : self->context->boot_timeout_us;
+                          ? vmm_machine_get_install_timeout (self)
+                          : vmm_machine_get_boot_timeout (self);
 
   vmm_machine_disarm_phase_timer (self);
   self->phase_timer = g_timeout_add ((guint) CLAMP (timeout_us / 1000, 1, G_MAXUINT / 2),

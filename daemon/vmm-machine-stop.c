@@ -20,7 +20,7 @@ static void press (VmmMachine *self);
 static guint
 stop_timeout_ms (VmmMachine *self)
 {
-  return (guint) CLAMP (self->context->stop_timeout_us / 1000, 1, G_MAXINT / 2);
+  return (guint) CLAMP (vmm_machine_get_stop_timeout (self) / 1000, 1, G_MAXINT / 2);
 }
 
 /* The last part of the time is for TERM; all of it counts as the stop timeout. */

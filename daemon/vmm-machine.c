@@ -427,6 +427,36 @@ vmm_machine_get_context (VmmMachine *self)
   return self->context;
 }
 
+/* A VM that runs keeps what it was started with; what others will get may be decided later. */
+static gint64
+prolong (VmmMachine *self, gint64 timeout_us, guint factor)
+{
+  const char *accelerator = self->record->accelerator;
+  gboolean emulated = accelerator != NULL ? g_str_equal (accelerator, "tcg")
+                                          : vmm_host_is_emulated (self->context->host);
+
+  return emulated && factor > 1 && timeout_us <= G_MAXINT64 / factor ? timeout_us * factor
+                                                                     : timeout_us;
+}
+
+gint64
+vmm_machine_get_install_timeout (VmmMachine *self)
+{
+  return prolong (self, self->context->install_timeout_us, self->context->install_factor);
+}
+
+gint64
+vmm_machine_get_boot_timeout (VmmMachine *self)
+{
+  return prolong (self, self->context->boot_timeout_us, self->context->boot_factor);
+}
+
+gint64
+vmm_machine_get_stop_timeout (VmmMachine *self)
+{
+  return prolong (self, self->context->stop_timeout_us, self->context->stop_factor);
+}
+
 const char *
 vmm_machine_get_directory (VmmMachine *self)
 {

@@ -23,6 +23,10 @@ const VmmMachineRecord *vmm_machine_get_record (VmmMachine *self);
 const char *vmm_machine_get_id (VmmMachine *self);
 VmmMachineState vmm_machine_get_state (VmmMachine *self);
 VmmMachineContext *vmm_machine_get_context (VmmMachine *self);
+/* Longer while its guest is emulated, or is going to be. */
+gint64 vmm_machine_get_install_timeout (VmmMachine *self);
+gint64 vmm_machine_get_boot_timeout (VmmMachine *self);
+gint64 vmm_machine_get_stop_timeout (VmmMachine *self);
 /* <state>/vms/<id>, and a file in it. */
 const char *vmm_machine_get_directory (VmmMachine *self);
 char *vmm_machine_dup_path (VmmMachine *self, const char *name);

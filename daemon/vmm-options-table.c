@@ -83,6 +83,16 @@ check_network_name (const char *text, gint64 number)
 }
 
 static char *
+check_accelerator (const char *text, gint64 number)
+{
+  static const char *const known[] = { "auto", "kvm", "tcg", NULL };
+
+  if (g_strv_contains (known, text))
+    return NULL;
+  return g_strdup_printf (_ ("\"%s\" is not one of [auto kvm tcg]"), text);
+}
+
+static char *
 check_port (const char *text, gint64 number)
 {
   if (number >= 0 && number <= G_MAXUINT32)
@@ -141,6 +151,9 @@ const VmmOptionRow vmm_option_rows[] = {
     N_ ("time for a guest to power down before it is killed; four times as long under emulation "
         "unless set"),
     NULL, check_timeout },
+  { "accelerator", "VM_MANAGER_ACCELERATOR", VMM_OPTION_STRING, "auto", NULL, "NAME",
+    N_ ("what runs guests: kvm, tcg to emulate them, or auto: kvm where it works"), NULL,
+    check_accelerator },
   { "ovmf-code", "VM_MANAGER_OVMF_CODE", VMM_OPTION_STRING, NULL, N_ ("the first pair found"),
     "FILE", N_ ("firmware image"), NULL, NULL },
   { "ovmf-vars", "VM_MANAGER_OVMF_VARS", VMM_OPTION_STRING, NULL, N_ ("the first pair found"),

@@ -180,13 +180,12 @@ load_plugins (VmmOptions *options)
 }
 
 static void
-configure_plugins (VmmPluginRegistry *registry, VmmOptions *options, gboolean emulated)
+configure_plugins (VmmPluginRegistry *registry, VmmOptions *options)
 {
   g_autofree char *runtime_dir = find_runtime_dir (options);
   VmmBackendConfig config = {
     .state_dir = vmm_options_get_string (options, "state-dir"),
     .runtime_dir = runtime_dir,
-    .emulated = emulated,
   };
 
   /* A root daemon drops its children to this account; a plugin says when there is none. */
@@ -196,13 +195,10 @@ configure_plugins (VmmPluginRegistry *registry, VmmOptions *options, gboolean em
   log_plugins (registry);
 }
 
-gint64
-vmm_serve_get_timeout (VmmOptions *options, const char *name, gboolean emulated)
+guint
+vmm_serve_get_factor (VmmOptions *options, const char *name)
 {
-  gint64 time = vmm_options_get_duration (options, name);
-  gboolean longer = emulated && !vmm_options_is_set (options, name);
-
-  return longer && time <= G_MAXINT64 / EMULATION_FACTOR ? time * EMULATION_FACTOR : time;
+  return vmm_options_is_set (options, name) ? 1 : EMULATION_FACTOR;
 }
 
 static VmmImages *
@@ -221,12 +217,10 @@ load_images (VmmOptions *options, GError **error)
   return g_steal_pointer (&images);
 }
 
-/* For the log: what a user wonders about when a VM is slow or gone. */
+/* For the log: what a user wonders about when a VM is gone. */
 static void
 log_surroundings (VmmHost *host, VmmLauncher *launcher)
 {
-  if (vmm_host_is_emulated (host))
-    vmm_log_warning ("/dev/kvm cannot be used: guests are emulated and slow", NULL);
   if (!g_file_test (vmm_host_get_ovmf_code (host), G_FILE_TEST_IS_REGULAR))
     vmm_log_warning ("firmware image is missing: VMs cannot be started", "path",
                      vmm_host_get_ovmf_code (host), NULL);
@@ -239,7 +233,6 @@ make_context (VmmOptions *options, VmmHost *host, VmmImages *images,
               VmmBackend *backends[VMM_PLUGIN_N_KINDS])
 {
   VmmMachineContext *context = g_new0 (VmmMachineContext, 1);
-  gboolean emulated = vmm_host_is_emulated (host);
   gpointer launcher = backends[VMM_PLUGIN_KIND_LAUNCHER];
   gpointer network = backends[VMM_PLUGIN_KIND_NETWORK];
   gpointer storage = backends[VMM_PLUGIN_KIND_STORAGE];
@@ -253,9 +246,12 @@ make_context (VmmOptions *options, VmmHost *host, VmmImages *images,
   g_set_object (&context->storage, storage);
   g_set_object (&context->attestor, attestor);
   context->networks = vmm_network_table_new (context->state_dir, network, context->launcher);
-  context->install_timeout_us = vmm_serve_get_timeout (options, "install-timeout", emulated);
-  context->boot_timeout_us = vmm_serve_get_timeout (options, "boot-timeout", emulated);
-  context->stop_timeout_us = vmm_serve_get_timeout (options, "stop-timeout", emulated);
+  context->install_timeout_us = vmm_options_get_duration (options, "install-timeout");
+  context->install_factor = vmm_serve_get_factor (options, "install-timeout");
+  context->boot_timeout_us = vmm_options_get_duration (options, "boot-timeout");
+  context->boot_factor = vmm_serve_get_factor (options, "boot-timeout");
+  context->stop_timeout_us = vmm_options_get_duration (options, "stop-timeout");
+  context->stop_factor = vmm_serve_get_factor (options, "stop-timeout");
   return context;
 }
 
@@ -267,7 +263,7 @@ vmm_serve_build_service (VmmOptions *options, GError **error)
   g_autoptr (VmmImages) images = NULL;
   VmmBackend *backends[VMM_PLUGIN_N_KINDS] = { NULL };
 
-  configure_plugins (registry, options, vmm_host_is_emulated (host));
+  configure_plugins (registry, options);
   for (guint i = 0; i < G_N_ELEMENTS (choices); i++)
     if (!choose (registry, options, &choices[i], &backends[choices[i].kind], error))
       return NULL;

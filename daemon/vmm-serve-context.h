@@ -8,7 +8,7 @@ G_BEGIN_DECLS
 /* From options to a service that has not been loaded yet: plugins, host, images, networks. Says in
  * the log what was chosen and what is missing. NULL with an error that names the flag. */
 VmmService *vmm_serve_build_service (VmmOptions *options, GError **error);
-/* A timeout in microseconds: longer for emulated guests, unless somebody set it. */
-gint64 vmm_serve_get_timeout (VmmOptions *options, const char *name, gboolean emulated);
+/* How much longer a timeout is for emulated guests: not at all, if somebody set it. */
+guint vmm_serve_get_factor (VmmOptions *options, const char *name);
 
 G_END_DECLS

@@ -292,6 +292,7 @@ run (Daemon *daemon)
   for (guint i = 0; i < G_N_ELEMENTS (numbers); i++)
     ids[i] = g_unix_signal_add (numbers[i], signal_cb, daemon);
   daemon->loading = TRUE;
+  vmm_service_look_at_host (daemon->service);
   vmm_service_load_async (daemon->service, daemon->cancellable, loaded_cb, daemon);
   g_main_loop_run (daemon->loop);
   for (guint i = 0; i < G_N_ELEMENTS (numbers); i++)

@@ -121,13 +121,24 @@ close_machines (VmmService *self, GTask *task)
     close_networks (task);
 }
 
+static gint64
+longest_stop (VmmService *self)
+{
+  gint64 longest_us = self->context->stop_timeout_us;
+
+  for (guint i = 0; i < self->machines->len; i++)
+    longest_us = MAX (longest_us, vmm_machine_get_stop_timeout (
+                                      g_ptr_array_index (self->machines, i)));
+  return longest_us;
+}
+
 void
 vmm_service_close_async (VmmService *self, gboolean detach, GAsyncReadyCallback callback,
                          gpointer user_data)
 {
   g_autoptr (GTask) task = g_task_new (self, NULL, callback, user_data);
   VmmLauncher *launcher = self->context->launcher;
-  gint64 budget_us = self->context->stop_timeout_us + GRACE_US;
+  gint64 budget_us = longest_stop (self) + GRACE_US;
   CloseData *data;
 
   g_task_set_source_tag (task, vmm_service_close_async);

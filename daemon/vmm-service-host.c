@@ -3,7 +3,26 @@
 
 #include "config.h"
 
+#include "vmm-log.h"
 #include "vmm-service-private.h"
+
+static void
+looked_cb (GObject *source, GAsyncResult *result, gpointer user_data)
+{
+  g_autoptr (GError) error = NULL;
+  VmmHostWays ways;
+
+  if (!vmm_host_find_ways_finish (VMM_HOST (source), result, &ways, &error))
+    vmm_log_warning ("VMs cannot be started", "reason", error->message, NULL);
+}
+
+void
+vmm_service_look_at_host (VmmService *self)
+{
+  g_return_if_fail (VMM_IS_SERVICE (self));
+
+  vmm_host_find_ways_async (self->context->host, NULL, looked_cb, NULL);
+}
 
 static void
 described_cb (GObject *source, GAsyncResult *result, gpointer user_data)

@@ -25,6 +25,8 @@ VmmMetrics *vmm_service_get_metrics (VmmService *self);
 void vmm_service_load_async (VmmService *self, GCancellable *cancellable,
                              GAsyncReadyCallback callback, gpointer user_data);
 gboolean vmm_service_load_finish (VmmService *self, GAsyncResult *result, GError **error);
+/* A first look at what the host offers; what is lacking is said in the log. */
+void vmm_service_look_at_host (VmmService *self);
 /* The shutdown begins: who waits for a VM is told so, and which VM it is. */
 void vmm_service_end_waits (VmmService *self);
 /* Shutdown, bounded by the stop timeout + 10 s: detach or stop every VM, then the networks. */

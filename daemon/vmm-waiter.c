@@ -168,15 +168,15 @@ void
 vmm_waiter_wait_async (VmmMachine *machine, VmmMilestone milestone, GCancellable *cancellable,
                        GAsyncReadyCallback callback, gpointer user_data)
 {
-  const VmmMachineContext *context = vmm_machine_get_context (machine);
   GTask *task = g_task_new (machine, cancellable, callback, user_data);
   Waiter *waiter = g_new0 (Waiter, 1);
 
   g_task_set_source_tag (task, vmm_waiter_wait_async);
   waiter->milestone = milestone;
-  waiter->limit_us = context->install_timeout_us + context->stop_timeout_us;
+  waiter->limit_us
+      = vmm_machine_get_install_timeout (machine) + vmm_machine_get_stop_timeout (machine);
   if (milestone != VMM_MILESTONE_INSTALLED)
-    waiter->limit_us += context->boot_timeout_us;
+    waiter->limit_us += vmm_machine_get_boot_timeout (machine);
   g_task_set_task_data (task, waiter, (GDestroyNotify) waiter_free);
 
   if (milestone == VMM_MILESTONE_NONE)

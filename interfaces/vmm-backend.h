@@ -10,7 +10,6 @@ G_BEGIN_DECLS
  * @state_dir: the daemon's state directory
  * @runtime_dir: a directory for sockets that need not survive a reboot
  * @account: (nullable): the account children run as when the daemon is root
- * @emulated: whether guests run without hardware virtualisation
  *
  * What a backend is told, once, before anything else.
  */
@@ -19,7 +18,6 @@ typedef struct
   const char *state_dir;
   const char *runtime_dir;
   const char *account;
-  gboolean emulated;
 } VmmBackendConfig;
 
 #define VMM_TYPE_BACKEND (vmm_backend_get_type ())

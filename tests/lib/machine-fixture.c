@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "certain-host.h"
 #include "fake-backends.h"
 #include "fake-peers.h"
 #include "test-await.h"
@@ -61,7 +62,7 @@ await_network (MachineFixture *self, gboolean create)
 static void
 fill_backends (MachineFixture *self)
 {
-  VmmBackendConfig config = { self->state_dir, self->state_dir, NULL, FALSE };
+  VmmBackendConfig config = { self->state_dir, self->state_dir, NULL };
   VmmMachineContext *context = &self->context;
   VmmBackend *chosen[VMM_PLUGIN_N_KINDS];
   g_autoptr (GError) error = NULL;
@@ -94,6 +95,7 @@ fill_context (MachineFixture *self, gboolean first)
   g_assert_no_error (error);
   fill_backends (self);
   context->host = vmm_host_new (context->options, self->registry);
+  certain_host_make_certain (context->host, self->state_dir);
   context->images = vmm_images_new (images);
   g_assert_true (vmm_images_scan (context->images, &error));
   context->next_cid = next_cid;

@@ -225,7 +225,7 @@ test_volumes (void)
 {
   g_autoptr (VmmStorageBackend) storage = g_object_new (TEST_TYPE_FAKE_STORAGE, NULL);
   char *directory = test_make_directory ();
-  const VmmBackendConfig config = { directory, directory, NULL, FALSE };
+  const VmmBackendConfig config = { directory, directory, NULL };
   VmmVolumeRequest request = { "vm-1", 4096, VMM_VOLUME_NEW, FALSE, NULL };
   GAsyncResult *result;
   VmmVolume *volume;

@@ -60,6 +60,21 @@ add_program (Fixture *fixture, const char *name, const char *script)
   write_file (fixture, file, text, 0755);
 }
 
+/* One that does as told when it is to run a guest with KVM. */
+static void
+add_qemu (Fixture *fixture, const char *guest)
+{
+  g_autofree char *script = g_strdup_printf (
+      "case \"$*\" in\n"
+      "*'-accel kvm'*) %s;;\n"
+      "*'-device help'*) echo 'name \"tpm-crb\"'; echo 'name \"vhost-user-vsock-pci\", bus PCI';;\n"
+      "*) echo 'QEMU emulator version 7.2.22 (Debian 1:7.2)';;\n"
+      "esac",
+      guest);
+
+  add_program (fixture, "qemu-system-x86_64", script);
+}
+
 static void
 remove_file (Fixture *fixture, const char *name)
 {
@@ -81,14 +96,14 @@ runs (Fixture *fixture)
 }
 
 static void
-new_host (Fixture *fixture, VmmPluginRegistry *registry)
+new_host_with (Fixture *fixture, VmmPluginRegistry *registry, const char *accelerator)
 {
   g_autofree char *kvm = in_directory (fixture, "kvm");
   g_autofree char *vsock = in_directory (fixture, "vsock");
   g_autofree char *providers = in_directory (fixture, "providers");
   g_autofree char *code = in_directory (fixture, "code.fd");
   g_autofree char *vars = in_directory (fixture, "vars.fd");
-  const char *pairs[] = { "ovmf-code", code, "ovmf-vars", vars, NULL };
+  const char *pairs[] = { "ovmf-code", code, "ovmf-vars", vars, "accelerator", accelerator, NULL };
   g_autoptr (GError) error = NULL;
   g_autoptr (VmmOptions) options = vmm_options_new_for_test (pairs, &error);
 
@@ -97,6 +112,12 @@ new_host (Fixture *fixture, VmmPluginRegistry *registry)
   fixture->host = vmm_host_new (options, registry);
   vmm_host_set_places (fixture->host, kvm, vsock, providers);
   vmm_host_set_probe_limit (fixture->host, LIMIT_MS);
+}
+
+static void
+new_host (Fixture *fixture, VmmPluginRegistry *registry)
+{
+  new_host_with (fixture, registry, "auto");
 }
 
 /* A host that has everything. */
@@ -109,7 +130,10 @@ set_up (Fixture *fixture, gconstpointer data)
   fixture->path = g_strdup (g_getenv ("PATH"));
   bin = in_directory (fixture, "bin");
   g_setenv ("PATH", bin, TRUE);
-  add_program (fixture, "qemu-system-x86_64", "echo 'QEMU emulator version 7.2.22 (Debian 1:7.2)'");
+  g_setenv ("VM_MANAGER_HELPER_DIR", bin, TRUE);
+  add_qemu (fixture, "exit 85");
+  add_program (fixture, "swtpm_setup", "exit 1");
+  add_program (fixture, "vmm-monitor", "exit 1");
   add_program (fixture, "swtpm", "echo 'TPM emulator version 0.7.1, Copyright (c) 2014'");
   add_program (fixture, "systemctl", "echo 'systemd 252 (252.39-1~deb12u1)'; echo '+PAM'");
   add_program (fixture, "dpkg-query",
@@ -189,7 +213,7 @@ test_complete (Fixture *fixture, gconstpointer data)
   g_autoptr (JsonNode) report = describe (fixture);
   JsonObject *object = json_node_get_object (report);
   g_autofree char *kvm
-      = g_strdup_printf ("{\"path\":\"%s/kvm\",\"accessible\":true}", fixture->directory);
+      = g_strdup_printf ("{\"path\":\"%s/kvm\",\"accessible\":true,\"usable\":true}", fixture->directory);
   g_autofree char *code = g_strdup_printf ("\"%s/code.fd\"", fixture->directory);
   char name[256] = "";
 
@@ -222,6 +246,8 @@ test_nothing (Fixture *fixture, gconstpointer data)
 {
   static const char *const gone[] = { "bin/qemu-system-x86_64",
                                       "bin/swtpm",
+                                      "bin/swtpm_setup",
+                                      "bin/vmm-monitor",
                                       "bin/systemctl",
                                       "bin/dpkg-query",
                                       "kvm",
@@ -232,10 +258,10 @@ test_nothing (Fixture *fixture, gconstpointer data)
   g_autoptr (JsonNode) report = NULL;
   g_autofree char *missing
       = g_strdup_printf ("[\"%s/kvm\",\"%s/vsock\",\"qemu-system-x86_64\","
-                         "\"swtpm\",\"OVMF code image %s/code.fd\"]",
+                         "\"swtpm\",\"swtpm_setup\",\"vmm-monitor\",\"OVMF code image %s/code.fd\"]",
                          fixture->directory, fixture->directory, fixture->directory);
   g_autofree char *kvm = g_strdup_printf ("{\"path\":\"%s/kvm\",\"accessible\":false,"
-                                          "\"error\":\"no such file or directory\"}",
+                                          "\"usable\":false,\"error\":\"no such file or directory\"}",
                                           fixture->directory);
 
   for (guint i = 0; i < G_N_ELEMENTS (gone); i++)
@@ -290,6 +316,195 @@ test_emulated (Fixture *fixture, gconstpointer data)
   g_assert_false (vmm_host_is_emulated (fixture->host));
 }
 
+static gboolean
+find_ways (Fixture *fixture, VmmHostWays *ways, GError **error)
+{
+  TestAwait await = TEST_AWAIT_INIT;
+  g_autoptr (GAsyncResult) result = NULL;
+
+  vmm_host_find_ways_async (fixture->host, NULL, test_await_cb, &await);
+  result = test_await (&await);
+  return vmm_host_find_ways_finish (fixture->host, result, ways, error);
+}
+
+static void
+find_ways_well (Fixture *fixture, gboolean emulated, VmmHostVsock vsock)
+{
+  g_autoptr (GError) error = NULL;
+  VmmHostWays ways;
+
+  g_assert_true (find_ways (fixture, &ways, &error));
+  g_assert_no_error (error);
+  g_assert_cmpint (ways.emulated, ==, emulated);
+  g_assert_cmpint (ways.vsock, ==, vsock);
+  g_assert_cmpint (vmm_host_is_emulated (fixture->host), ==, emulated);
+}
+
+/* A start runs nothing but the one guest, and that once for each QEMU and each device node. */
+static void
+test_kvm_works (Fixture *fixture, gconstpointer data)
+{
+  g_autofree char *kvm = in_directory (fixture, "kvm");
+  g_autofree char *first = NULL;
+  g_autofree char *second = NULL;
+  g_autofree char *third = NULL;
+  g_autofree char *fourth = NULL;
+
+  find_ways_well (fixture, FALSE, VMM_HOST_VSOCK_VHOST);
+  first = runs (fixture);
+  g_assert_cmpstr (first, ==, "qemu-system-x86_64\n");
+  find_ways_well (fixture, FALSE, VMM_HOST_VSOCK_VHOST);
+  second = runs (fixture);
+  g_assert_cmpstr (second, ==, "");
+  add_qemu (fixture, "echo broken >&2; exit 1");
+  find_ways_well (fixture, TRUE, VMM_HOST_VSOCK_VHOST);
+  third = runs (fixture);
+  g_assert_cmpstr (third, ==, "qemu-system-x86_64\n");
+  g_assert_no_errno (g_chmod (kvm, 0644));
+  find_ways_well (fixture, TRUE, VMM_HOST_VSOCK_VHOST);
+  fourth = runs (fixture);
+  g_assert_cmpstr (fourth, ==, "qemu-system-x86_64\n");
+}
+
+static void
+assert_kvm_error (Fixture *fixture, const char *error)
+{
+  g_autoptr (JsonNode) report = describe (fixture);
+  g_autofree char *kvm = g_strdup_printf (
+      "{\"path\":\"%s/kvm\",\"accessible\":true,\"usable\":false,\"error\":\"%s\"}",
+      fixture->directory, error);
+
+  assert_member (report, "kvm", kvm);
+  assert_member (report, "accelerator", "\"tcg\"");
+  assert_member (report, "ready", "true");
+}
+
+/* The ways in which it is there and does not work. */
+static void
+test_kvm_fails (Fixture *fixture, gconstpointer data)
+{
+  add_qemu (fixture, "echo 'error: failed to set MSR 0x10a to 0x69' >&2; kill -6 $$");
+  assert_kvm_error (fixture, "qemu does not run a guest with it: ended by signal 6: error: failed "
+                             "to set MSR 0x10a to 0x69");
+  /* Only the guest's own end counts. */
+  add_qemu (fixture, "exit 0");
+  assert_kvm_error (fixture, "qemu does not run a guest with it: exit status 0");
+  /* One whose guest stopped would stay for ever. */
+  add_qemu (fixture, "echo 'warning: this' >&2; echo 'KVM internal error. Suberror: 1' >&2; "
+                     "exec /bin/sleep 300");
+  assert_kvm_error (fixture,
+                    "qemu does not run a guest with it: KVM internal error. Suberror: 1");
+  vmm_host_set_probe_limit (fixture->host, SHORT_LIMIT_MS);
+  add_qemu (fixture, "exec /bin/sleep 300");
+  find_ways_well (fixture, TRUE, VMM_HOST_VSOCK_VHOST);
+}
+
+static void
+test_accelerator_chosen (Fixture *fixture, gconstpointer data)
+{
+  g_autofree char *ran = NULL;
+  g_autofree char *text = NULL;
+  g_autofree char *missing = g_strdup_printf ("[\"%s/kvm\"]", fixture->directory);
+  g_autoptr (JsonNode) report = NULL;
+  g_autoptr (GError) error = NULL;
+  VmmHostWays ways;
+
+  new_host_with (fixture, NULL, "tcg");
+  find_ways_well (fixture, TRUE, VMM_HOST_VSOCK_VHOST);
+  ran = runs (fixture);
+  g_assert_cmpstr (ran, ==, "");
+
+  new_host_with (fixture, NULL, "kvm");
+  find_ways_well (fixture, FALSE, VMM_HOST_VSOCK_VHOST);
+  add_qemu (fixture, "echo no >&2; exit 1");
+  g_assert_false (find_ways (fixture, &ways, &error));
+  g_assert_error (error, VMM_ERROR, VMM_ERROR_UNSUPPORTED);
+  text = g_strdup_printf ("unsupported: kvm was asked for and cannot be used: %s/kvm: qemu does not "
+                          "run a guest with it: exit status 1: no; --accelerator=auto emulates "
+                          "guests instead",
+                          fixture->directory);
+  g_assert_cmpstr (error->message, ==, text);
+  report = describe (fixture);
+  assert_member (report, "missing", missing);
+}
+
+/* The real QEMU, told to emulate: the guest does what it is for. */
+static void
+test_kvm_guest (Fixture *fixture, gconstpointer data)
+{
+  g_auto (GStrv) folders = g_strsplit (fixture->path, ":", -1);
+  g_autofree char *script = NULL;
+
+  for (guint i = 0; folders[i] != NULL && script == NULL; i++)
+    {
+      g_autofree char *real = g_build_filename (folders[i], "qemu-system-x86_64", NULL);
+
+      if (g_file_test (real, G_FILE_TEST_IS_EXECUTABLE))
+        script = g_strdup_printf ("i=$#; while test $i -gt 0; do a=$1; shift; i=$((i-1)); "
+                                  "case $a in kvm) a=tcg;; host) a=max;; esac; set -- \"$@\" $a; "
+                                  "done; exec %s \"$@\"",
+                                  real);
+    }
+  if (script == NULL)
+    {
+      g_test_skip ("there is no qemu-system-x86_64");
+      return;
+    }
+  add_qemu (fixture, script);
+  find_ways_well (fixture, FALSE, VMM_HOST_VSOCK_VHOST);
+}
+
+static void
+test_vsock_ways (Fixture *fixture, gconstpointer data)
+{
+  g_autoptr (GError) error = NULL;
+  g_autofree char *none = g_strdup_printf (
+      "unsupported: no vsock device: %s/vsock: no such file or directory, and there is no "
+      "vhost-device-vsock on PATH; load the module vhost_vsock and let this user open its device, "
+      "or install vhost-device-vsock",
+      fixture->directory);
+  VmmHostWays ways;
+
+  remove_file (fixture, "vsock");
+  g_assert_false (find_ways (fixture, &ways, &error));
+  g_assert_error (error, VMM_ERROR, VMM_ERROR_UNSUPPORTED);
+  g_assert_cmpstr (error->message, ==, none);
+  g_clear_error (&error);
+  add_program (fixture, "vhost-device-vsock", "exit 1");
+  find_ways_well (fixture, FALSE, VMM_HOST_VSOCK_VHOST_USER);
+  /* A QEMU without the device for it. */
+  add_program (fixture, "qemu-system-x86_64", "echo 'name \"vhost-vsock-pci\"'; exit 0");
+  g_assert_false (find_ways (fixture, &ways, &error));
+  g_assert_nonnull (strstr (error->message, "qemu has no vhost-user-vsock-pci"));
+  write_file (fixture, "vsock", "", 0600);
+  find_ways_well (fixture, TRUE, VMM_HOST_VSOCK_VHOST);
+}
+
+/* Both kinds of question at once: each gets its answer. */
+static void
+test_ways_and_report (Fixture *fixture, gconstpointer data)
+{
+  TestAwait awaits[3] = { TEST_AWAIT_INIT };
+  g_autoptr (GAsyncResult) first = NULL;
+  g_autoptr (GAsyncResult) second = NULL;
+  g_autoptr (GAsyncResult) third = NULL;
+  g_autoptr (JsonNode) node = NULL;
+  g_autoptr (GError) error = NULL;
+  VmmHostWays ways;
+
+  vmm_host_find_ways_async (fixture->host, NULL, test_await_cb, &awaits[0]);
+  vmm_host_describe_async (fixture->host, NULL, test_await_cb, &awaits[1]);
+  vmm_host_find_ways_async (fixture->host, NULL, test_await_cb, &awaits[2]);
+  first = test_await (&awaits[0]);
+  second = test_await (&awaits[1]);
+  third = test_await (&awaits[2]);
+  g_assert_true (vmm_host_find_ways_finish (fixture->host, first, &ways, &error));
+  g_assert_true (vmm_host_find_ways_finish (fixture->host, third, &ways, &error));
+  node = vmm_host_describe_finish (fixture->host, second, &error);
+  g_assert_no_error (error);
+  assert_member (node, "ready", "true");
+}
+
 static void
 test_asked_once (Fixture *fixture, gconstpointer data)
 {
@@ -303,7 +518,8 @@ test_asked_once (Fixture *fixture, gconstpointer data)
   json_node_unref (describe (fixture));
   first = runs (fixture);
   g_assert_cmpuint (strlen (first), ==,
-                    strlen ("qemu-system-x86_64\nswtpm\nsystemctl\ndpkg-query\ndpkg-query\n"));
+                    strlen ("qemu-system-x86_64\nqemu-system-x86_64\nqemu-system-x86_64\nswtpm\n"
+                            "systemctl\ndpkg-query\ndpkg-query\n"));
 
   /* The steady state runs nothing. */
   json_node_unref (describe (fixture));
@@ -349,7 +565,8 @@ test_shared (Fixture *fixture, gconstpointer data)
     }
   ran = runs (fixture);
   g_assert_cmpuint (strlen (ran), ==,
-                    strlen ("qemu-system-x86_64\nswtpm\nsystemctl\ndpkg-query\ndpkg-query\n"));
+                    strlen ("qemu-system-x86_64\nqemu-system-x86_64\nqemu-system-x86_64\nswtpm\n"
+                            "systemctl\ndpkg-query\ndpkg-query\n"));
 }
 
 static void
@@ -729,6 +946,12 @@ main (int argc, char **argv)
   ADD ("nothing", test_nothing);
   ADD ("substitutes", test_substitutes);
   ADD ("emulated", test_emulated);
+  ADD ("kvm-works", test_kvm_works);
+  ADD ("kvm-fails", test_kvm_fails);
+  ADD ("kvm-guest", test_kvm_guest);
+  ADD ("accelerator-chosen", test_accelerator_chosen);
+  ADD ("vsock-ways", test_vsock_ways);
+  ADD ("ways-and-report", test_ways_and_report);
   ADD ("asked-once", test_asked_once);
   ADD ("shared", test_shared);
   ADD ("cancelled", test_cancelled);

@@ -100,7 +100,7 @@ test_backend (void)
 {
   g_autoptr (VmmBackend) backend = g_object_new (TEST_TYPE_EMPTY, NULL);
   g_autoptr (VmmBackend) absent = g_object_new (TEST_TYPE_ABSENT, NULL);
-  const VmmBackendConfig config = { "/state", "/run", NULL, FALSE };
+  const VmmBackendConfig config = { "/state", "/run", NULL };
   g_auto (GStrv) capabilities = NULL;
   g_autofree char *why = NULL;
   g_autoptr (GError) error = NULL;

@@ -13,7 +13,7 @@
 /* Modules stay in a process once they are loaded, so all tests share one folder. */
 static char *folder;
 
-static const VmmBackendConfig config = { "/state", "/run", NULL, FALSE };
+static const VmmBackendConfig config = { "/state", "/run", NULL };
 
 static void
 copy_module (const char *directory, const char *module, const char *as)

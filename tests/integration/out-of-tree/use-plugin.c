@@ -18,7 +18,7 @@ int
 main (int argc, char **argv)
 {
   g_autoptr (VmmPluginRegistry) registry = vmm_plugin_registry_new ();
-  const VmmBackendConfig config = { "/nonexistent", "/nonexistent", NULL, FALSE };
+  const VmmBackendConfig config = { "/nonexistent", "/nonexistent", NULL };
   g_autoptr (VmmProcessSpec) spec = NULL;
   g_autoptr (GAsyncResult) result = NULL;
   g_autoptr (VmmProcess) process = NULL;

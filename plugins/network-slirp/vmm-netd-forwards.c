@@ -215,7 +215,8 @@ unforwarded_cb (GObject *source, GAsyncResult *result, gpointer user_data)
   g_autoptr (JsonObject) answer = vmm_netd_request_finish (result, NULL, &error);
   gboolean was_absent = g_error_matches (error, VMM_ERROR, VMM_ERROR_NOT_FOUND);
 
-  if (answer != NULL || (was_absent && unforward->forward != NULL))
+  if (answer != NULL || vmm_netd_request_is_unheard (result)
+      || (was_absent && unforward->forward != NULL))
     g_task_return_boolean (task, TRUE);
   else if (was_absent)
     g_task_return_error (task,

@@ -7,6 +7,8 @@
 
 #include <unistd.h>
 
+#include "interfaces/vmm-error.h"
+
 #define TRIES 3
 #define NOT_REPEATED "dial"
 
@@ -18,6 +20,7 @@ typedef struct
   JsonObject *params;
   guint timeout_ms;
   int fd;
+  gboolean is_unheard;
 } Request;
 
 static void
@@ -34,6 +37,15 @@ request_free (gpointer data)
 }
 
 static void connected_cb (GObject *source, GAsyncResult *result, gpointer user_data);
+
+/* Of an error: vmm-netd did not say it. */
+static gboolean
+is_unheard (GTask *task, VmmNetdChannel *channel, const GError *error)
+{
+  return !g_cancellable_is_cancelled (g_task_get_cancellable (task))
+         && (channel == NULL || !vmm_netd_channel_is_open (channel)
+             || g_error_matches (error, VMM_ERROR, VMM_ERROR_TIMEOUT));
+}
 
 static gboolean
 is_to_be_repeated (GTask *task, VmmNetdChannel *channel)
@@ -62,6 +74,7 @@ answered_cb (GObject *source, GAsyncResult *result, gpointer user_data)
                                       g_steal_pointer (&task));
       return;
     }
+  request->is_unheard = object == NULL && is_unheard (task, VMM_NETD_CHANNEL (source), error);
   if (object == NULL)
     g_task_return_error (task, error);
   else
@@ -80,6 +93,7 @@ connected_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 
   if (channel == NULL)
     {
+      request->is_unheard = is_unheard (task, NULL, error);
       g_task_return_error (task, error);
       return;
     }
@@ -121,6 +135,16 @@ vmm_netd_request_finish (GAsyncResult *result, int *fd, GError **error)
       request->fd = -1;
     }
   return g_task_propagate_pointer (G_TASK (result), error);
+}
+
+gboolean
+vmm_netd_request_is_unheard (GAsyncResult *result)
+{
+  Request *request = g_task_get_task_data (G_TASK (result));
+
+  g_return_val_if_fail (g_async_result_is_tagged (result, vmm_netd_request_async), FALSE);
+
+  return request->is_unheard;
 }
 
 static void

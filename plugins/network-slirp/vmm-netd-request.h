@@ -13,6 +13,8 @@ void vmm_netd_request_async (VmmNetdProcess *process, const char *method, JsonOb
                              GAsyncReadyCallback callback, gpointer user_data);
 /* fd: as in vmm_netd_channel_call_finish(). */
 JsonObject *vmm_netd_request_finish (GAsyncResult *result, int *fd, GError **error);
+/* Of one that failed: no vmm-netd said so. Any that carries the network later goes by its file. */
+gboolean vmm_netd_request_is_unheard (GAsyncResult *result);
 /* The same where nothing can be done about a failure. */
 void vmm_netd_request_send (VmmNetdProcess *process, const char *method, JsonObject *params);
 

@@ -1141,6 +1141,25 @@ test_death_during_an_attach (Fixture *fixture, gconstpointer data)
   close_well (network, FALSE);
 }
 
+/* Dies of whatever it is asked for, as often as it is asked. */
+static Netd *
+netd_dies_of (Fixture *fixture, Netd *netd, const char *method)
+{
+  g_queue_clear_full (&netd->heard, (GDestroyNotify) json_object_unref);
+  for (guint i = 0; i < 3; i++)
+    {
+      g_autoptr (JsonObject) lost = NULL;
+
+      netd->answers = FALSE;
+      lost = netd_hear (netd, method);
+      test_fakes_exit ("lab", "network", 0, 11);
+      netd_free (netd);
+      test_await_condition (runs, NULL);
+      netd = netd_new (fixture->control, HELLO);
+    }
+  return netd;
+}
+
 /* One that dies of each attempt is not asked for ever. */
 static void
 test_death_of_each_attach (Fixture *fixture, gconstpointer data)
@@ -1152,20 +1171,43 @@ test_death_of_each_attach (Fixture *fixture, gconstpointer data)
   TestAwait await = TEST_AWAIT_INIT;
 
   vmm_network_attach_async (network, make_port (fixture), NULL, test_await_cb, &await);
-  for (guint i = 0; i < 3; i++)
-    {
-      g_autoptr (JsonObject) lost = NULL;
-
-      netd->answers = FALSE;
-      lost = netd_hear (netd, "attach");
-      test_fakes_exit ("lab", "network", 0, 11);
-      netd_free (netd);
-      test_await_condition (runs, NULL);
-      netd = netd_new (fixture->control, HELLO);
-    }
+  netd = netd_dies_of (fixture, netd, "attach");
   result = test_await (&await);
   g_assert_null (vmm_network_attach_finish (network, result, &error));
   g_assert_error (error, VMM_ERROR, VMM_ERROR_INTERNAL);
+  close_well (network, FALSE);
+  netd_free (netd);
+}
+
+/* What is to go is not in the file any more, and whoever reads that knows nothing of it: it went.
+ * An error would leave it in the caller's records, with nobody listening. */
+static void
+test_death_of_each_withdrawal (Fixture *fixture, gconstpointer data)
+{
+  Netd *netd = NULL;
+  g_autoptr (VmmNetwork) network = open_well (fixture, &netd);
+  VmmForwardSpec spec = make_forward ("tcp", 0);
+  g_autoptr (GAsyncResult) unforwarded = NULL;
+  g_autoptr (GAsyncResult) detached = NULL;
+  g_autoptr (GError) error = NULL;
+  TestAwait await = TEST_AWAIT_INIT;
+
+  attach_well (fixture, network);
+  g_assert_cmpuint (forward (network, &spec, NULL), ==, 40022);
+  vmm_network_unforward_async (network, spec.id, NULL, test_await_cb, &await);
+  netd = netd_dies_of (fixture, netd, "unforward");
+  unforwarded = test_await (&await);
+  g_assert_true (vmm_network_unforward_finish (network, unforwarded, &error));
+  g_assert_no_error (error);
+  assert_file_has (fixture, "\"f1\"", FALSE);
+
+  await = (TestAwait) TEST_AWAIT_INIT;
+  vmm_network_detach_async (network, "1a2b3c4d", NULL, test_await_cb, &await);
+  netd = netd_dies_of (fixture, netd, "detach");
+  detached = test_await (&await);
+  g_assert_true (vmm_network_detach_finish (network, detached, &error));
+  g_assert_no_error (error);
+  assert_file_has (fixture, "1a2b3c4d", FALSE);
   close_well (network, FALSE);
   netd_free (netd);
 }
@@ -1609,6 +1651,7 @@ main (int argc, char **argv)
   ADD ("death/during-a-request", test_death_during_a_request);
   ADD ("death/during-an-attach", test_death_during_an_attach);
   ADD ("death/of-each-attach", test_death_of_each_attach);
+  ADD ("death/of-each-withdrawal", test_death_of_each_withdrawal);
   ADD ("death/file-is-made-again", test_file_is_made_again);
   ADD ("death/connection-ends-first", test_connection_ends_first);
   ADD ("death/request-while-down", test_request_while_down);

@@ -72,8 +72,8 @@ take_place (VmmGuestExecs *self, const char *vm_id, GError **error)
   if (count >= VMM_GUEST_EXECS_OF_A_VM_MAX || self->total >= VMM_GUEST_EXECS_MAX)
     {
       vmm_set_error (error, VMM_ERROR_CONFLICT,
-                     "%u commands run in vm %s and %u in all: at most %d in a vm and %d in all may, "
-                     "try again when one has ended",
+                     "%u commands run in vm %s and %u in all: at most %d in a vm and %d in all "
+                     "may, try again when one has ended",
                      count, vm_id, self->total, VMM_GUEST_EXECS_OF_A_VM_MAX, VMM_GUEST_EXECS_MAX);
       return FALSE;
     }
@@ -252,8 +252,8 @@ make_job (VmmMachine *machine, const char *const *command, GError **error)
   if (strlen (text) > VMM_SSH_COMMAND_MAX)
     {
       vmm_set_error (error, VMM_ERROR_INVALID_REQUEST,
-                     "command has %" G_GSIZE_FORMAT " bytes with its quotes, at most %d fit: let the "
-                     "guest read it from a file",
+                     "command has %" G_GSIZE_FORMAT " bytes with its quotes, at most %d fit: let "
+                     "the guest read it from a file",
                      strlen (text), VMM_SSH_COMMAND_MAX);
       return NULL;
     }

@@ -16,8 +16,8 @@ typedef struct _VmmGuestExecs VmmGuestExecs;
 VmmGuestExecs *vmm_guest_execs_new (GCancellable *ending);
 void vmm_guest_execs_unref (VmmGuestExecs *self);
 
-/* Runs a command as root in the guest; the ExecResult of the API. It ends with the command, when the
- * caller goes, and when the VM's run is over. */
+/* Runs a command as root in the guest; the ExecResult of the API. It ends with the command, when
+ * the caller goes, and when the VM's run is over. */
 void vmm_guest_exec_async (VmmGuestExecs *self, VmmMachine *machine, const char *const *command,
                            GCancellable *cancellable, GAsyncReadyCallback callback,
                            gpointer user_data);

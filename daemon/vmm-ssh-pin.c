@@ -59,7 +59,8 @@ vmm_ssh_pin_load (const char *path, char **line, GError **error)
   if (!is_line (text))
     {
       vmm_set_error (error, VMM_ERROR_INTERNAL,
-                     "%s holds no host key: remove it, and the next exec_vm pins the guest's", path);
+                     "%s holds no host key: remove it, and the next exec_vm pins the guest's",
+                     path);
       return FALSE;
     }
   *line = g_steal_pointer (&text);

@@ -147,6 +147,8 @@ fail_of_library (Session *self, const char *what, GError **error)
   /* What it makes of a peer that was gone from the start. */
   if (g_str_has_suffix (text, "Success"))
     text[0] = '\0';
+  if (!ssh_is_connected (self->session))
+    what = "the connection ended";
   return fail (self, error, "%s%s%s", what, text[0] != '\0' ? ": " : "", text);
 }
 

@@ -50,8 +50,8 @@ void vmm_ssh_job_free (VmmSshJob *job);
 void vmm_ssh_result_free (VmmSshResult *result);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (VmmSshResult, vmm_ssh_result_free)
 
-/* Runs the command as root over ssh. Blocks for as long as the guest likes: shutting the socket down
- * is the way to end it. Touches nothing but its job and the files named there. */
+/* Runs the command as root over ssh. Blocks for as long as the guest likes: who wants to end it
+ * shuts the socket down. Touches nothing but its job and the files named there. */
 VmmSshResult *vmm_ssh_session_run (VmmSshJob *job, GError **error);
 /* "ssh 10.0.0.2:22: " and the like: what a failure at this stage begins with. */
 char *vmm_ssh_job_describe_stage (const VmmSshJob *job, VmmSshStage stage);

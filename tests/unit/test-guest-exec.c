@@ -140,7 +140,8 @@ test_result (Fixture *fixture, gconstpointer data)
       g_test_skip (missing);
       return;
     }
-  begin (fixture, fixture->id, WORDS ("sh", "-c", "printf 'it\\047s'; echo bad >&2; exit 7"), &call);
+  begin (fixture, fixture->id, WORDS ("sh", "-c", "printf 'it\\047s'; echo bad >&2; exit 7"),
+         &call);
   answer_dial (fixture, "openssh");
   result = finish (fixture, &call, &error);
   g_assert_no_error (error);

@@ -107,7 +107,8 @@ static void
 test_no_key (Fixture *fixture, gconstpointer data)
 {
   static const char *const bad[]
-      = { "", "\n", "ssh-ed25519", "ssh-ed25519 ", " AAAA", "ssh-ed25519 AAAA root@x", "a b\nc d\n" };
+      = { "", "\n", "ssh-ed25519", "ssh-ed25519 ", " AAAA", "ssh-ed25519 AAAA root@x",
+          "a b\nc d\n" };
 
   for (guint i = 0; i < G_N_ELEMENTS (bad); i++)
     {

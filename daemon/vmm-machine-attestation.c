@@ -141,6 +141,8 @@ vmm_machine_note_verdict (VmmMachine *self, VmmVerdict *verdict)
     note_rejection (self, verdict);
   else if (vmm_machine_error_is_rejection (record->last_error, stage))
     g_clear_pointer (&record->last_error, g_free);
+  if (verified)
+    vmm_machine_keep_tpm_async (self, NULL, NULL);
   if (verified && quote == &record->initrd_quote)
     record->user_data_released = TRUE;
   vmm_machine_save (self);

@@ -9,8 +9,10 @@
 
 #include "config.h"
 
+#include "interfaces/vmm-error.h"
 #include "vmm-log.h"
 #include "vmm-machine-private.h"
+#include "vmm-tpm-state.h"
 #include "vmm-tpm.h"
 #include "vmm-vsock.h"
 
@@ -208,14 +210,106 @@ tpm_started_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 }
 
 static void
-helpers_ended_cb (GObject *source, GAsyncResult *result, gpointer user_data)
+start_tpm (GTask *task)
 {
-  VmmMachine *self = VMM_MACHINE (source);
-  GTask *task = user_data;
+  VmmMachine *self = g_task_get_source_object (task);
   g_autofree char *directory = vmm_machine_dup_path (self, "tpm");
 
   vmm_tpm_start_async (self->context->launcher, self->record->id, directory,
                        g_task_get_cancellable (task), tpm_started_cb, task);
+}
+
+static void
+tpm_set_up_cb (GObject *source, GAsyncResult *result, gpointer user_data)
+{
+  g_autoptr (GTask) task = user_data;
+  GError *error = NULL;
+
+  if (vmm_tpm_setup_finish (result, &error))
+    start_tpm (g_steal_pointer (&task));
+  else
+    vmm_machine_step_return (task, error, "set up the vtpm: ");
+}
+
+/* An installer's first start is the one time that there is no state. */
+static void
+set_tpm_up (GTask *task)
+{
+  VmmMachine *self = g_task_get_source_object (task);
+  g_autofree char *directory = vmm_machine_dup_path (self, "tpm");
+
+  if (g_strcmp0 (self->boot_phase, "install") == 0)
+    {
+      vmm_tpm_setup_async (self->context->launcher, self->record->id, directory,
+                           g_task_get_cancellable (task), tpm_set_up_cb, task);
+      return;
+    }
+  vmm_machine_step_return (task,
+                           vmm_error_new (VMM_ERROR_INTERNAL,
+                                          "the vtpm's state is lost, and there is no good copy; "
+                                          "what was sealed to it cannot be opened any more"),
+                           "start swtpm: ");
+  g_object_unref (task);
+}
+
+static void
+tpm_mended_cb (GObject *source, GAsyncResult *result, gpointer user_data)
+{
+  GTask *task = user_data;
+  VmmMachine *self = g_task_get_source_object (task);
+  VmmTpmState state = VMM_TPM_STATE_NONE;
+  GError *error = NULL;
+
+  if (!vmm_tpm_state_mend_finish (result, &state, &error))
+    {
+      vmm_machine_step_return (task, error, "start swtpm: ");
+      g_object_unref (task);
+      return;
+    }
+  if (state == VMM_TPM_STATE_RESTORED)
+    {
+      self->record->tpm_restored_at = g_get_real_time ();
+      vmm_log_warning ("the state of the vtpm was lost or torn, the last good copy is used", "vm",
+                       self->record->id, NULL);
+    }
+  if (state == VMM_TPM_STATE_NONE)
+    set_tpm_up (task);
+  else
+    start_tpm (task);
+}
+
+static void
+helpers_ended_cb (GObject *source, GAsyncResult *result, gpointer user_data)
+{
+  VmmMachine *self = VMM_MACHINE (source);
+  g_autofree char *directory = vmm_machine_dup_path (self, "tpm");
+  g_autofree char *good_directory = vmm_machine_dup_path (self, "tpm.good");
+
+  vmm_tpm_state_mend_async (directory, good_directory, tpm_mended_cb, user_data);
+}
+
+static void
+tpm_kept_cb (GObject *source, GAsyncResult *result, gpointer user_data)
+{
+  g_autoptr (GTask) task = user_data;
+  VmmMachine *self = g_task_get_source_object (task);
+  g_autoptr (GError) error = NULL;
+
+  if (!vmm_tpm_state_keep_finish (result, &error))
+    vmm_log_warning ("the state of the vtpm could not be copied", "vm", self->record->id, "error",
+                     error->message, NULL);
+  g_task_return_boolean (task, TRUE);
+}
+
+void
+vmm_machine_keep_tpm_async (VmmMachine *self, GAsyncReadyCallback callback, gpointer user_data)
+{
+  GTask *task
+      = vmm_machine_step_task (self, NULL, callback, user_data, vmm_machine_keep_tpm_async);
+  g_autofree char *directory = vmm_machine_dup_path (self, "tpm");
+  g_autofree char *good_directory = vmm_machine_dup_path (self, "tpm.good");
+
+  vmm_tpm_state_keep_async (directory, good_directory, tpm_kept_cb, task);
 }
 
 static void

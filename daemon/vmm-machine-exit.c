@@ -90,9 +90,15 @@ console_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 }
 
 static void
-helpers_ended_cb (GObject *source, GAsyncResult *result, gpointer user_data)
+tpm_kept_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 {
   vmm_machine_read_console_async (VMM_MACHINE (source), console_cb, g_object_ref (source));
+}
+
+static void
+helpers_ended_cb (GObject *source, GAsyncResult *result, gpointer user_data)
+{
+  vmm_machine_keep_tpm_async (VMM_MACHINE (source), tpm_kept_cb, NULL);
 }
 
 static void

@@ -168,6 +168,9 @@ void vmm_machine_qemu_undo_async (gpointer subject, GCancellable *cancellable,
 /* Ends what is left of an earlier run's helpers; goes on whatever comes of it. */
 void vmm_machine_end_helpers_async (VmmMachine *self, GAsyncReadyCallback callback,
                                     gpointer user_data);
+/* Copies the state of the vTPM while it is known to be good. A failure is only logged. */
+void vmm_machine_keep_tpm_async (VmmMachine *self, GAsyncReadyCallback callback,
+                                 gpointer user_data);
 /* Stops the process of a role, if there is one, and forgets it. */
 void vmm_machine_end_process_async (VmmMachine *self, VmmProcessRole role, guint grace_ms,
                                     GAsyncReadyCallback callback, gpointer user_data);

@@ -314,6 +314,7 @@ add_extensions (JsonObject *object, const VmmMachineRecord *self)
   vmm_json_set_string_unless_empty (object, "owner", self->owner);
   json_object_set_boolean_member (object, "autostart", self->autostart);
   json_object_set_int_member (object, "notifyPort", self->notify_port);
+  set_time (object, "tpmRestoredAt", self->tpm_restored_at);
 }
 
 static JsonObject *

@@ -80,6 +80,7 @@ typedef struct
   gint64 installed_at;
   gint64 booted_at;
   gint64 ready_at;
+  gint64 tpm_restored_at;        /* the vTPM's state was that of a copy; 0 for never */
   char *last_error;              /* NULL for none */
   char *paused_reason;           /* NULL unless the guest is paused */
   gint64 paused_at;

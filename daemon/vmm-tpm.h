@@ -14,4 +14,10 @@ void vmm_tpm_start_async (VmmLauncher *launcher, const char *vm_id, const char *
                           gpointer user_data);
 VmmProcess *vmm_tpm_start_finish (GAsyncResult *result, GError **error);
 
+/* Makes the state of a new vTPM in that folder, with one bank of PCRs; 30 s at most. */
+void vmm_tpm_setup_async (VmmLauncher *launcher, const char *vm_id, const char *directory,
+                          GCancellable *cancellable, GAsyncReadyCallback callback,
+                          gpointer user_data);
+gboolean vmm_tpm_setup_finish (GAsyncResult *result, GError **error);
+
 G_END_DECLS

@@ -45,6 +45,7 @@ configure_word (TestPeerBehaviour *b, const char *key, const char *value)
     { "tpm-exit", &b->tpm_exit },
     { "monitor-exit", &b->monitor_exit },
     { "vsock-exit", &b->vsock_exit },
+    { "tpm-setup-exit", &b->tpm_setup_exit },
   };
 
   for (guint i = 0; i < G_N_ELEMENTS (flags); i++)

@@ -12,6 +12,7 @@ typedef enum
   TEST_ROLE_TPM,
   TEST_ROLE_MONITOR,
   TEST_ROLE_VSOCK,
+  TEST_ROLE_TPM_SETUP,
   TEST_N_ROLES
 } TestRole;
 

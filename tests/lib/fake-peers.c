@@ -18,7 +18,8 @@
 
 #define JOURNAL_MAX 1000
 
-static const char *const role_names[TEST_N_ROLES] = { "qemu", "tpm", "monitor", "vsock" };
+static const char *const role_names[TEST_N_ROLES] = { "qemu", "tpm", "monitor", "vsock",
+                                                    "tpm-setup" };
 
 static GHashTable *vms;
 
@@ -255,6 +256,16 @@ tpm_listen (TestPeer *peer, const char *const *argv, const char *directory)
   return FALSE;
 }
 
+/* swtpm_setup, which ends when it is done: what it leaves begins with swtpm's header. */
+static gboolean
+write_tpm_state (const char *directory)
+{
+  static const char state[] = "\2\1\0\12\0\0\0\0\0\20secret";
+  g_autofree char *path = g_build_filename (directory, "tpm2-00.permall", NULL);
+
+  return g_file_set_contents (path, state, sizeof state - 1, NULL);
+}
+
 /* vhost-device-vsock. */
 
 static gboolean
@@ -339,7 +350,8 @@ peer_listen (TestPeer *peer, VmmProcessSpec *spec, int *code)
 {
   const char *const *argv = vmm_process_spec_get_argv (spec);
   const int codes[TEST_N_ROLES] = { test_peer_behaviour.qemu_exit, test_peer_behaviour.tpm_exit,
-                               test_peer_behaviour.monitor_exit, test_peer_behaviour.vsock_exit };
+                               test_peer_behaviour.monitor_exit, test_peer_behaviour.vsock_exit,
+                               test_peer_behaviour.tpm_setup_exit };
 
   *code = codes[peer->role] != 0 ? codes[peer->role] : 1;
   if (codes[peer->role] != 0)
@@ -350,6 +362,9 @@ peer_listen (TestPeer *peer, VmmProcessSpec *spec, int *code)
       return test_qemu_listen (peer, argv);
     case TEST_ROLE_TPM:
       return tpm_listen (peer, argv, vmm_process_spec_get_directory (spec));
+    case TEST_ROLE_TPM_SETUP:
+      *code = write_tpm_state (vmm_process_spec_get_directory (spec)) ? 0 : 1;
+      return FALSE;
     case TEST_ROLE_VSOCK:
       return vsock_listen (peer, argv);
     case TEST_ROLE_MONITOR:

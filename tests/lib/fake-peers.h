@@ -30,6 +30,7 @@ typedef struct
   int monitor_exit;
   gboolean vsock_silent;      /* makes no socket */
   int vsock_exit;
+  int tpm_setup_exit;         /* not 0: it makes no state */
 } TestPeerBehaviour;
 
 #define TEST_PEER_NEVER G_MAXUINT
@@ -39,13 +40,14 @@ extern TestPeerBehaviour test_peer_behaviour;
 /* Back to the defaults (everything works, at once), then what the text says: "installer-ms=20,
  * ready-ms=never,installer-exit=7,installer-reason=guest-shutdown,powerdown-ms=5,powerdown=ignore,
  * quit=ignore,term=ignore,qmp=silent,qmp=garbage,qemu-exit=1,tpm=silent,tpm-exit=1,monitor=silent,
- * monitor-exit=1,vsock=silent,vsock-exit=1". NULL is the empty text; an unknown word fails the test. */
+ * monitor-exit=1,vsock=silent,vsock-exit=1,
+ * tpm-setup-exit=1". NULL is the empty text; an unknown word fails the test. */
 void test_peer_configure (const char *text);
 
 /* The process exited: code, or -1 and a signal. Called once, never from within test_peer_new(). */
 typedef void (*TestPeerExit) (int code, int signum, gpointer user_data);
 
-/* By the role of the spec: "tpm", "qemu", "monitor", "vsock"; NULL for any other. */
+/* By the role of the spec: "tpm", "qemu", "monitor", "vsock", "tpm-setup"; NULL for any other. */
 TestPeer *test_peer_new (VmmProcessSpec *spec, TestPeerExit exit_cb, gpointer user_data);
 /* At any time, also from within the exit callback; nothing is reported any more. */
 void test_peer_free (TestPeer *peer);

@@ -52,6 +52,7 @@ fill_run (VmmMachineRecord *record)
   record->nonce_issued_at = G_GINT64_CONSTANT (1789199890000000);
   record->created_at = G_GINT64_CONSTANT (1789199800000001);
   record->installed_at = G_GINT64_CONSTANT (1789199810000000);
+  record->tpm_restored_at = G_GINT64_CONSTANT (1789199815000000);
   record->booted_at = G_GINT64_CONSTANT (1789199820000000);
   record->ready_at = G_GINT64_CONSTANT (1789199900000000);
   record->last_error = g_strdup ("a \"quoted\" text\nwith lines");
@@ -194,7 +195,7 @@ test_api (void)
     "sshAuthorizedKeys", "hostname", "region", "zone", "metadata", "requireAttestation", "state",
     "phase", "ip", "mac", "cid", "machineID", "booted", "status", "sshPublicKey", "attestation",
     "createdAt", "installedAt", "bootedAt", "readyAt", "lastError", "processes", "paths", "paused",
-    "forwards", "accelerator", "owner", "autostart", "notifyPort",
+    "forwards", "accelerator", "owner", "autostart", "notifyPort", "tpmRestoredAt",
   };
   g_autoptr (VmmMachineRecord) record = new_full_record ();
   g_autoptr (JsonNode) node = vmm_machine_record_to_json (record, DIRECTORY);
@@ -224,6 +225,7 @@ test_absent_members (void)
   static const char *const absent[] = {
     "kubernetesVersion", "sshAuthorizedKeys", "region", "metadata", "phase", "ip", "mac", "status",
     "installedAt", "bootedAt", "readyAt", "lastError", "processes", "paused", "forwards",
+    "tpmRestoredAt",
   };
   g_autoptr (VmmMachineRecord) record = new_small_record ();
   g_autoptr (JsonNode) node = vmm_machine_record_to_json (record, DIRECTORY);

@@ -264,7 +264,11 @@ close_slowly (VmmHttpConnection *self)
   if (self->state == STATE_CLOSED || self->state == STATE_LINGERING)
     return;
   stop_sources (self);
-  g_byte_array_set_size (self->input, 0);
+  /* Nothing that came is needed any more: who is slow to leave does not keep it. */
+  g_byte_array_unref (self->input);
+  self->input = g_byte_array_new ();
+  g_clear_pointer (&self->body, vmm_http_body_free);
+  release_body (self);
   self->state = STATE_LINGERING;
   if (!g_socket_shutdown (self->socket, FALSE, TRUE, NULL))
     {

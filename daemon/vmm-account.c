@@ -23,6 +23,7 @@
 #include "vmm-log.h"
 
 #define MODE_LET_IN 01770
+#define MODE_LET_CONNECT 0660
 /* As the last digit of a mode: for a class of users. */
 #define MAY_PASS 01
 #define MAY_READ 04
@@ -145,6 +146,33 @@ vmm_account_let_read (const char *path, GError **error)
     return TRUE;
   fd = open (path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   return finish (fd, fd >= 0 && let (fd, path, MAY_READ), path, error);
+}
+
+/* A socket cannot be opened, but its name can. */
+static gboolean
+let_connect (int fd)
+{
+  g_autofree char *link = g_strdup_printf ("/proc/self/fd/%d", fd);
+  struct stat status;
+
+  if (fstat (fd, &status) != 0)
+    return FALSE;
+  errno = EPERM;
+  if (!S_ISSOCK (status.st_mode) || status.st_uid != geteuid ())
+    return FALSE;
+  return fchownat (fd, "", (uid_t) -1, account.gid, AT_EMPTY_PATH) == 0
+         && chmod (link, MODE_LET_CONNECT) == 0;
+}
+
+gboolean
+vmm_account_let_connect (const char *path, GError **error)
+{
+  int fd;
+
+  if (!account.exists)
+    return TRUE;
+  fd = open (path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+  return finish (fd, fd >= 0 && let_connect (fd), path, error);
 }
 
 static int

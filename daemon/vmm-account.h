@@ -18,6 +18,8 @@ gboolean vmm_account_let_through (const char *folder, GError **error);
 gboolean vmm_account_let_in (const char *folder, GError **error);
 /* Lets the account read a file; one that an administrator has given to somebody else stays. */
 gboolean vmm_account_let_read (const char *path, GError **error);
+/* Lets the account connect to a socket of ours. */
+gboolean vmm_account_let_connect (const char *path, GError **error);
 /* Makes the account the owner of a regular file, or of all that are directly in a folder. */
 gboolean vmm_account_give (const char *path, GError **error);
 gboolean vmm_account_give_contents (const char *folder, GError **error);

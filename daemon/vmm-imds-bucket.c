@@ -6,7 +6,7 @@
 #include "vmm-imds-bucket.h"
 
 void
-vmm_imds_bucket_init (VmmImdsBucket *self, guint burst, guint per_second, gint64 now)
+vmm_imds_bucket_init (VmmImdsBucket *self, guint burst, double per_second, gint64 now)
 {
   self->level = burst;
   self->burst = burst;
@@ -39,5 +39,5 @@ vmm_imds_bucket_get_wait_ms (VmmImdsBucket *self, gint64 now)
   fill (self, now);
   if (self->level >= 1)
     return 0;
-  return (guint) ((1 - self->level) / self->per_second * 1000) + 1;
+  return (guint) MIN ((1 - self->level) / self->per_second * 1000, G_MAXINT - 1) + 1;
 }

@@ -15,7 +15,7 @@ typedef struct
   gint64 filled_at;
 } VmmImdsBucket;
 
-void vmm_imds_bucket_init (VmmImdsBucket *self, guint burst, guint per_second, gint64 now);
+void vmm_imds_bucket_init (VmmImdsBucket *self, guint burst, double per_second, gint64 now);
 /* FALSE takes nothing. What costs more than is there is let through and paid back before the next. */
 gboolean vmm_imds_bucket_take (VmmImdsBucket *self, double cost, gint64 now);
 /* Until the next may be taken, in milliseconds; 0 for now. */

@@ -10,6 +10,7 @@
 
 #include "vmm-imds-port.h"
 
+#include "vmm-account.h"
 #include "vmm-http-listener.h"
 #include "vmm-imds-bucket.h"
 #include "vmm-imds-keys.h"
@@ -240,6 +241,12 @@ vmm_imds_port_listen (VmmImdsPort *self, GError **error)
   self->listener = vmm_http_listener_new_unix_owned (path, error);
   if (self->listener == NULL)
     return FALSE;
+  /* The program of the network connects. */
+  if (!vmm_account_let_connect (path, error))
+    {
+      g_clear_object (&self->listener);
+      return FALSE;
+    }
   vmm_http_listener_start (self->listener, accepted_cb, self);
   return TRUE;
 }
@@ -305,6 +312,8 @@ vmm_imds_port_new (VmmImdsShared *shared, VmmMachine *machine)
 
   self->shared = vmm_imds_shared_ref (shared);
   self->machine = g_object_ref (machine);
+  vmm_imds_bucket_init (&self->bucket, shared->burst, shared->per_second,
+                        g_get_monotonic_time ());
   self->transition_id
       = g_signal_connect (machine, "transition", G_CALLBACK (transition_cb), self);
   return self;
@@ -347,6 +356,4 @@ static void
 vmm_imds_port_init (VmmImdsPort *self)
 {
   self->connections = g_hash_table_new_full (NULL, NULL, g_object_unref, NULL);
-  vmm_imds_bucket_init (&self->bucket, VMM_IMDS_BURST, VMM_IMDS_PER_SECOND,
-                        g_get_monotonic_time ());
 }

@@ -13,7 +13,9 @@ typedef struct
   VmmService *service;
   VmmImdsDisk *disk;
   VmmHttpTimes times;
-  gsize held; /* bytes of bodies that are being received or worked on */
+  guint burst;       /* requests and connections of a VM in one go, */
+  double per_second; /* and after that; each piece of a body counts as one */
+  gsize held;        /* bytes of bodies that are being received or worked on */
 } VmmImdsShared;
 VmmImdsShared *vmm_imds_shared_ref (VmmImdsShared *self);
 void vmm_imds_shared_unref (VmmImdsShared *self);
@@ -29,9 +31,6 @@ G_DECLARE_FINAL_TYPE (VmmImdsPort, vmm_imds_port, VMM, IMDS_PORT, GObject)
 #define VMM_IMDS_MAX_CONNECTIONS 32
 #define VMM_IMDS_MAX_HELD (17 * 1024 * 1024)
 #define VMM_IMDS_MAX_HELD_BY_ALL (256 * 1024 * 1024)
-/* Requests and connections: in one go, and a second after that. Each piece of a body counts as one. */
-#define VMM_IMDS_BURST 200
-#define VMM_IMDS_PER_SECOND 100
 #define VMM_IMDS_BODY_PIECE (64 * 1024)
 
 /* What a VM may have under way only so often. */

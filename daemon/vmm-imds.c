@@ -12,6 +12,10 @@
 #include "vmm-imds-port.h"
 #include "vmm-log.h"
 
+/* Requests and connections of a VM. Ignition, systemd-imdsd and an agent make some dozen in a boot. */
+#define BURST 200
+#define PER_SECOND 100
+
 static const VmmHttpTimes default_times = {
   .head_ms = 10 * 1000,
   .body_ms = 60 * 1000,
@@ -111,6 +115,13 @@ vmm_imds_set_times (VmmImds *self, const VmmHttpTimes *times)
   self->shared->times = *times;
 }
 
+void
+vmm_imds_set_rate (VmmImds *self, guint burst, double per_second)
+{
+  self->shared->burst = burst;
+  self->shared->per_second = per_second;
+}
+
 static gboolean
 limit_over_cb (gpointer user_data)
 {
@@ -161,6 +172,8 @@ vmm_imds_new (VmmService *service)
   self->shared->service = g_object_ref (service);
   self->shared->disk = vmm_imds_disk_new (artifacts);
   self->shared->times = default_times;
+  self->shared->burst = BURST;
+  self->shared->per_second = PER_SECOND;
   context->open_metadata = open_metadata;
   context->open_metadata_data = self;
   g_signal_connect_object (service, "machine-added", G_CALLBACK (added_cb), self, 0);

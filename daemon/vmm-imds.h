@@ -15,6 +15,8 @@ G_DECLARE_FINAL_TYPE (VmmImds, vmm_imds, VMM, IMDS, GObject)
 VmmImds *vmm_imds_new (VmmService *service);
 /* Other time limits than the usual ones, for tests: of connections to come. */
 void vmm_imds_set_times (VmmImds *self, const VmmHttpTimes *times);
+/* And another rate: so many requests and connections in one go, so many a second. Of VMs to come. */
+void vmm_imds_set_rate (VmmImds *self, guint burst, double per_second);
 /* Stops accepting; answers when the running requests are done or the time is up. */
 void vmm_imds_close_async (VmmImds *self, guint timeout_ms, GAsyncReadyCallback callback,
                            gpointer user_data);

@@ -92,6 +92,11 @@ def write(path):
     os.close(os.open(path, os.O_RDWR))
 
 
+def dial(path):
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(path)
+
+
 def make(path):
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
@@ -216,6 +221,11 @@ class Place:
             path = self.path("vms", vm, *names, "mine")
             assert as_account(make, path) is None, path
             os.unlink(path)
+        metadata = self.path("vms", vm, "metadata.sock")
+        assert as_account(dial, metadata) is None
+        assert os.stat(metadata).st_mode & 0o7777 == 0o660
+        assert as_account(replace, metadata) in ("EACCES", "EPERM")
+        assert as_account(os.unlink, metadata) in ("EACCES", "EPERM")
         assert as_account(write, self.path("vms", vm, "ovmf_vars.fd")) is None
         assert as_account(write, os.path.realpath(self.volume())) is None
         for part in ("efi", "raw"):

@@ -10,7 +10,9 @@
 #include <grp.h>
 #include <pwd.h>
 #include <stdio.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -67,6 +69,16 @@ deed_link (const char *path)
   g_autofree char *other = g_strconcat (path, ".link", NULL);
 
   return link (path, other);
+}
+
+static int
+deed_connect (const char *path)
+{
+  struct sockaddr_un address = { .sun_family = AF_UNIX };
+  int fd = socket (AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+  g_strlcpy (address.sun_path, path, sizeof address.sun_path);
+  return fd < 0 ? -1 : connect (fd, (struct sockaddr *) &address, sizeof address);
 }
 
 /* As the account, in a process of its own: 0, or what errno was. */
@@ -203,6 +215,43 @@ test_read (Fixture *fixture, gconstpointer data)
   g_assert_cmphex (mode_of (fixture->file), ==, 0600);
 }
 
+static int
+listen_at (const char *path)
+{
+  struct sockaddr_un address = { .sun_family = AF_UNIX };
+  int fd = socket (AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+  g_strlcpy (address.sun_path, path, sizeof address.sun_path);
+  g_assert_no_errno (bind (fd, (struct sockaddr *) &address, sizeof address));
+  g_assert_no_errno (g_chmod (path, 0600));
+  g_assert_no_errno (listen (fd, 4));
+  return fd;
+}
+
+static void
+test_connect (Fixture *fixture, gconstpointer data)
+{
+  g_autofree char *path = g_build_filename (fixture->folder, "socket", NULL);
+  g_autofree char *link_path = g_build_filename (fixture->folder, "link", NULL);
+  int fd = listen_at (path);
+
+  g_assert_true (vmm_account_let_through (fixture->folder, NULL));
+  g_assert_cmpint (as_account (fixture, deed_connect, path), ==, EACCES);
+  g_assert_true (vmm_account_let_connect (path, NULL));
+  g_assert_cmpint (as_account (fixture, deed_connect, path), ==, GOOD);
+  g_assert_cmphex (mode_of (path), ==, 0660);
+
+  /* Nothing else is opened to it that way. */
+  g_assert_false (vmm_account_let_connect (fixture->file, NULL));
+  g_assert_cmphex (mode_of (fixture->file), ==, 0600);
+  g_assert_no_errno (g_chmod (path, 0600));
+  g_assert_no_errno (symlink (path, link_path));
+  g_assert_false (vmm_account_let_connect (link_path, NULL));
+  g_assert_cmphex (mode_of (path), ==, 0600);
+  g_assert_false (vmm_account_let_connect (fixture->folder, NULL));
+  close (fd);
+}
+
 static void
 test_give (Fixture *fixture, gconstpointer data)
 {
@@ -291,6 +340,7 @@ main (int argc, char **argv)
   ADD ("through/others", test_through_others);
   ADD ("in", test_in);
   ADD ("read", test_read);
+  ADD ("connect", test_connect);
   ADD ("give", test_give);
   ADD ("give/contents", test_give_contents);
 #undef ADD

@@ -192,11 +192,11 @@ MonitorJson
 monitor_json_get_member (MonitorJson object, const char *name)
 {
   MonitorJson found = { NULL, 0 };
-  Cursor cursor = { object.text, object.text + object.length };
+  Cursor cursor;
 
   if (!monitor_json_is_object (object))
     return found;
-  cursor.at++;
+  cursor = (Cursor){ object.text + 1, object.text + object.length };
   skip_space (&cursor);
   if (take (&cursor, '}'))
     return found;
@@ -249,11 +249,13 @@ char *
 monitor_json_dup_string (MonitorJson value)
 {
   static const char from[] = "bfnrt", to[] = "\b\f\n\r\t";
-  const char *at = value.text + 1, *end = value.text + value.length - 1;
+  const char *at, *end;
   GString *out;
 
   if (value.length < 2 || value.text[0] != '"')
     return NULL;
+  at = value.text + 1;
+  end = value.text + value.length - 1;
   out = g_string_sized_new (value.length);
   while (at < end)
     {

@@ -195,28 +195,33 @@ take_lock (const Options *options, GError **error)
   return code == EINTR ? FALSE : fail (error, "lock", LOCK_FILE);
 }
 
-static int
-listen_for_guest (const Options *options, const char *vsock_socket, GError **error)
+/* Where the guest's connections arrive when a program is its vsock device; NULL when the kernel is. */
+static char *
+find_notify_path (const Options *options)
 {
   g_autofree char *path = NULL;
 
-  if (vsock_socket == NULL)
-    return monitor_socket_listen_vsock (options->notify_port, error);
-  path = g_strdup_printf ("%s_%u", vsock_socket, options->notify_port);
-  return monitor_socket_listen (path, error);
+  if (options->vsock_socket == NULL)
+    return NULL;
+  path = g_strdup_printf ("%s_%u", options->vsock_socket, options->notify_port);
+  /* Which may begin where this was started. */
+  return g_canonicalize_filename (path, NULL);
+}
+
+static int
+listen_for_guest (const Options *options, const char *path, GError **error)
+{
+  return path != NULL ? monitor_socket_listen (path, error)
+                      : monitor_socket_listen_vsock (options->notify_port, error);
 }
 
 /* The folder's own sockets are named without it: a path is as long as it is, a socket's name is not. */
 static gboolean
-prepare (const Options *options, MonitorRunConfig *config, GError **error)
+prepare (const Options *options, const char *notify_path, MonitorRunConfig *config,
+         GError **error)
 {
-  g_autofree char *vsock_socket = NULL;
-
   if (!set_up_descriptors (error))
     return FALSE;
-  /* Which may begin where this was started. */
-  if (options->vsock_socket != NULL)
-    vsock_socket = g_canonicalize_filename (options->vsock_socket, NULL);
   if (chdir (options->directory) < 0)
     return fail (error, "enter", options->directory);
   if (!take_lock (options, error))
@@ -224,8 +229,8 @@ prepare (const Options *options, MonitorRunConfig *config, GError **error)
   config->directory_fd = open (".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (config->directory_fd < 0)
     return fail (error, "open", options->directory);
-  config->notify_cid = vsock_socket == NULL ? options->cid : 0;
-  config->notify_listener = listen_for_guest (options, vsock_socket, error);
+  config->notify_cid = notify_path == NULL ? options->cid : 0;
+  config->notify_listener = listen_for_guest (options, notify_path, error);
   if (config->notify_listener < 0)
     return FALSE;
   config->attach_listener = monitor_socket_listen (MONITOR_ATTACH_SOCKET, error);
@@ -292,6 +297,7 @@ run_loop (Process *process, int signal_fd)
 static int
 run (const Options *options)
 {
+  g_autofree char *notify_path = find_notify_path (options);
   g_autoptr (GError) error = NULL;
   MonitorRunConfig config = { 0 };
   Process process = { .status = EXIT_SUCCESS };
@@ -304,7 +310,7 @@ run (const Options *options)
   set_up_signals (&signals);
   gmtime_r (&now, &fields); /* reads what it reads once */
   process.loop = g_main_loop_new (NULL, FALSE);
-  if (!prepare (options, &config, &error) || !monitor_sandbox_begin (&error)
+  if (!prepare (options, notify_path, &config, &error) || !monitor_sandbox_begin (&error)
       || !monitor_sandbox_restrict_files (&error))
     {
       monitor_log ("%s", error->message);
@@ -319,6 +325,9 @@ run (const Options *options)
     run_loop (&process, signal_fd);
   else
     monitor_log ("%s", error->message);
+  /* One that is in another folder stays: the sandbox is in force. */
+  if (notify_path != NULL)
+    unlink (notify_path);
   unlink (MONITOR_ATTACH_SOCKET);
   unlink (MONITOR_DOOR_SOCKET);
   if (monitor == NULL || error != NULL)

@@ -59,7 +59,7 @@ class Daemon:
             "--listen=127.0.0.1:0", "--listen-unix=" + self.socket,
             "--plugin-dir=" + plugin_dir, "--config=", *(self.write_firmware() if firmware else ()), *flags,
         ]
-        environment = dict(os.environ, **self.host_environment(), **(env or {}))
+        environment = {**os.environ, **self.host_environment(), **(env or {})}
         self.log = []
         self.port = None
         self.ready = threading.Event()

@@ -143,11 +143,7 @@ vmm_network_slirp_class_init (VmmNetworkSlirpClass *klass)
 static void
 vmm_network_slirp_init (VmmNetworkSlirp *self)
 {
-  const char *folder = g_getenv (HELPER_VARIABLE);
-
-  if (folder == NULL || folder[0] == '\0')
-    folder = VMM_HELPER_DIR;
-  self->helper = g_build_filename (folder, HELPER_NAME, NULL);
+  self->helper = vmm_helper_find (HELPER_NAME);
 }
 
 VMM_PLUGIN_DEFINE (vmm_network_slirp, VMM_NETWORK_BACKEND_EXTENSION_POINT, VMM_TYPE_NETWORK_SLIRP,

@@ -271,6 +271,8 @@ load (Fixture *fixture, const char *helpers)
 static void
 set_up (Fixture *fixture, gconstpointer data)
 {
+  g_autofree char *folders = NULL; /* as an uninstalled daemon has them */
+
   test_fakes_reset ();
   fixture->root = test_make_directory ();
   fixture->helpers = g_build_filename (fixture->root, "helpers", NULL);
@@ -278,7 +280,8 @@ set_up (Fixture *fixture, gconstpointer data)
   g_assert_cmpint (g_mkdir (fixture->helpers, 0750), ==, 0);
   g_assert_true (g_file_set_contents (fixture->helper, "#!/bin/false\n", -1, NULL));
   g_assert_cmpint (g_chmod (fixture->helper, 0755), ==, 0);
-  load (fixture, fixture->helpers);
+  folders = g_strdup_printf ("%s/nowhere:%s", fixture->root, fixture->helpers);
+  load (fixture, folders);
   fixture->launcher = g_object_new (TEST_TYPE_FAKE_LAUNCHER, NULL);
 }
 

@@ -2,7 +2,7 @@
 /* What follows the end of QEMU.
  *
  * First the journal is read to its end, since only the monitor knows whether an installer rebooted
- * or merely shut down. Then the helpers are stopped and the console is read, and only when nothing of
+ * or merely shut down; without it the disk has to tell. Then the helpers are stopped and the console is read, and only when nothing of
  * the run is left does the table learn how it ended. Nobody starts anything in between: the state is
  * still a live one.
  */
@@ -11,6 +11,7 @@
 
 #include <string.h>
 
+#include "vmm-installed-disk.h"
 #include "vmm-log.h"
 #include "vmm-machine-private.h"
 #include "vmm-time.h"
@@ -48,6 +49,9 @@ installer_detail (VmmMachine *self, gboolean success, const char *text, VmmMachi
   if (self->shutdown_reason != NULL && strcmp (self->shutdown_reason, "guest-reset") != 0)
     return g_strdup_printf ("installer was ended (%s) instead of rebooting",
                             self->shutdown_reason);
+  if (self->disk_fault != NULL)
+    return g_strdup_printf ("installer ended while nobody watched, and its disk is not installed: %s",
+                            self->disk_fault);
   *event = VMM_MACHINE_EVENT_PROCESS_EXITED_OK;
   return NULL;
 }
@@ -90,9 +94,37 @@ console_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 }
 
 static void
+disk_checked_cb (GObject *source, GAsyncResult *result, gpointer user_data)
+{
+  g_autoptr (VmmMachine) self = user_data;
+  g_autoptr (GError) error = NULL;
+
+  if (!vmm_installed_disk_check_finish (result, &error))
+    self->disk_fault = g_strdup (error->message);
+  vmm_machine_read_console_async (self, console_cb, g_object_ref (self));
+}
+
+/* An exit status of 0 alone says nothing about an installer. */
+static gboolean
+needs_proof (VmmMachine *self)
+{
+  VmmProcess *qemu = self->processes[VMM_PROCESS_ROLE_QEMU];
+
+  return g_strcmp0 (self->record->phase, "install") == 0 && self->shutdown_reason == NULL
+         && !self->timed_out && self->volume != NULL
+         && vmm_exit_status_is_success (vmm_process_get_exit_status (qemu));
+}
+
+static void
 tpm_kept_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 {
-  vmm_machine_read_console_async (VMM_MACHINE (source), console_cb, g_object_ref (source));
+  VmmMachine *self = VMM_MACHINE (source);
+
+  g_clear_pointer (&self->disk_fault, g_free);
+  if (needs_proof (self))
+    vmm_installed_disk_check_async (self->volume, disk_checked_cb, g_object_ref (self));
+  else
+    vmm_machine_read_console_async (self, console_cb, g_object_ref (self));
 }
 
 static void

@@ -94,6 +94,7 @@ struct _VmmMachine
   gboolean starting;     /* exits and the journal are held back until the start is recorded */
   GQueue held;           /* of HeldEvent */
   char *shutdown_reason; /* what QEMU said about the end of this run */
+  char *disk_fault;      /* why the disk of an installer that nobody watched is not installed */
   gboolean journal_ended;
   gboolean timed_out;    /* the installer was killed by its timeout */
   gboolean settling;

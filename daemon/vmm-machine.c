@@ -353,6 +353,7 @@ vmm_machine_finalize (GObject *object)
   g_free (self->directory);
   g_free (self->save_note);
   g_free (self->shutdown_reason);
+  g_free (self->disk_fault);
   g_clear_pointer (&self->attachment, vmm_attachment_unref);
   G_OBJECT_CLASS (vmm_machine_parent_class)->finalize (object);
 }

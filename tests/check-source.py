@@ -34,6 +34,7 @@ LAYERS = [
             "vmm-plugin-registry",
             "vmm-images",
             "vmm-host",
+            "vmm-installed-disk",
             "vmm-network",
             "vmm-sequence",
             "vmm-qemu",

@@ -6,6 +6,7 @@
 #include <glib/gstdio.h>
 #include <string.h>
 
+#include "disk-kit.h"
 #include "fake-backends.h"
 #include "fake-peers.h"
 #include "machine-fixture.h"
@@ -120,7 +121,7 @@ test_two_phases (void)
 
   /* An installed boot passes ignition.firstboot until one was complete. */
   test_peer_behaviour.ready_ms = TEST_PEER_NEVER;
-  machine_fixture_end_qemu (fixture, 0, 0, NULL);
+  machine_fixture_end_qemu (fixture, 0, 0, "guest-reset");
   machine_fixture_await_state (fixture, VMM_MACHINE_BOOTING);
   g_clear_pointer (&arguments, g_free);
   spec = test_fakes_get_spec (ID, "qemu");
@@ -177,7 +178,7 @@ test_installer_outcomes (void)
 
 /* Nobody saw how the installer ended: its exit status counts. */
 static void
-test_installer_without_monitor (void)
+installer_without_monitor (const char *fault)
 {
   MachineFixture *fixture = machine_fixture_new ();
 
@@ -186,10 +187,21 @@ test_installer_without_monitor (void)
   machine_fixture_await_error (fixture, "the monitor of console and readiness ended while the vm "
                                         "runs: exit status 1");
   assert_state (fixture, VMM_MACHINE_INSTALLING);
+  if (fault == NULL)
+    disk_kit_install (machine_fixture_record (fixture)->volume_path);
   machine_fixture_end_qemu (fixture, 0, 0, NULL);
-  machine_fixture_await_state (fixture, VMM_MACHINE_READY);
-  g_assert_null (machine_fixture_record (fixture)->last_error);
+  machine_fixture_await_state (fixture, fault == NULL ? VMM_MACHINE_READY : VMM_MACHINE_FAILED);
+  g_assert_cmpstr (machine_fixture_record (fixture)->last_error, ==, fault);
   machine_fixture_free (fixture);
+}
+
+/* Nobody can say how it ended: the disk does. */
+static void
+test_installer_without_monitor (void)
+{
+  installer_without_monitor (NULL);
+  installer_without_monitor ("installer ended while nobody watched, and its disk is not installed: "
+                             "it has no partition table");
 }
 
 static void

@@ -20,7 +20,8 @@ LOADER = "systemd-boot-efi"
 
 
 def unpack(suite, names):
-    done = subprocess.run([SOURCE / "tests/debian-unpack", suite, *names], stdout=subprocess.PIPE, text=True, check=False)
+    command = [SOURCE / "tests/debian-unpack", suite, *names]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"mini: cannot get {' '.join(names)} of Debian {suite}")
     return dict(zip(names, map(pathlib.Path, done.stdout.split("\n"))))

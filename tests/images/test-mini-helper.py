@@ -71,9 +71,9 @@ def test_both_copies_are_whole():
 
 
 def test_what_does_not_fit_is_refused():
-    for size, partitions in ((3 * MIB, ["a,{0},{1},1"]), (16 * MIB, ["a,{0},{1},16"]), (16 * MIB, ["a,{0},{1},9", "b,{0},{1},9"]),
-                             (16 * MIB, ["a,{0},{1},14", "b,{0},{1},0"]), (16 * MIB, ["a,{0},{1},18446744073709551615"])):
-        done, disk = gpt(size, *(text.format(ESP, IDS[0]) for text in partitions))
+    for size, sizes in ((3, [1]), (16, [16]), (16, [9, 9]), (16, [14, 0]), (16, [2**64 - 1])):
+        partitions = [f"a,{ESP},{IDS[0]},{mib}" for mib in sizes]
+        done, disk = gpt(size * MIB, *partitions)
         try:
             assert done.returncode == 1 and "No space left" in done.stderr, (size, partitions, done)
             assert not any(disk.read_bytes()), "something was written"
@@ -91,8 +91,8 @@ def test_what_is_no_partition_is_refused():
 
 def test_usage_is_said():
     for words in ([], ["nonsense"], ["gpt"], ["notify", "vsock-stream:2"], ["notify", "/run/socket", "READY=1"],
-                  ["notify", "vsock-stream:2:3x", "READY=1"], ["pcr-extend", "24", "0" * 64], ["pcr-extend", "11", "0" * 63],
-                  ["pcr-extend", "11", "g" * 64], ["pcr-read", "-1"], ["pcr-read"]):
+                  ["notify", "vsock-stream:2:3x", "READY=1"], ["pcr-extend", "24", "0" * 64],
+                  ["pcr-extend", "11", "0" * 63], ["pcr-extend", "11", "g" * 64], ["pcr-read", "-1"], ["pcr-read"]):
         done = helper(*words)
         assert done.returncode == 2 and done.stderr.startswith("Usage: mini-helper "), (words, done)
 

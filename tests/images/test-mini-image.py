@@ -153,7 +153,8 @@ def test_same_inputs_make_the_same_bytes():
 def test_other_files_are_not_removed():
     with tempfile.TemporaryDirectory(prefix="vmm-", dir="/tmp") as folder:
         pathlib.Path(folder, "letter").write_text("dear", encoding="ascii")
-        done = subprocess.run([ROOT / "images/mini/build", "--output", folder], capture_output=True, text=True, check=False)
+        command = [ROOT / "images/mini/build", "--output", folder]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 1 and "holds something else" in done.stderr, done
         assert os.listdir(folder) == ["letter"], os.listdir(folder)
     pathlib.Path(os.path.dirname(folder), f".{os.path.basename(folder)}.lock").unlink()

@@ -5,7 +5,6 @@
  * other at borders of 1 MiB; the size 0 takes what is left. Both copies are written, the protective
  * MBR last: a disk that lost power halfway has no table rather than half of one.
  */
-#define _GNU_SOURCE
 #include "mini-helper.h"
 
 #include <endian.h>

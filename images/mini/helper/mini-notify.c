@@ -4,7 +4,6 @@
  * Like the first process of a guest with systemd: from a port below 1024, which only the guest's root
  * can have, one connection for each message, whose end is the end of the connection.
  */
-#define _GNU_SOURCE
 #include "mini-helper.h"
 
 #include <errno.h>

@@ -2,7 +2,6 @@
 /* Extends and reads registers of the TPM's SHA-256 bank with commands of its own: two are all that is
  * needed (TPM 2.0 library specification, part 3, TPM2_PCR_Extend and TPM2_PCR_Read).
  */
-#define _GNU_SOURCE
 #include "mini-helper.h"
 
 #include <endian.h>

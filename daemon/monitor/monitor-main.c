@@ -309,9 +309,14 @@ run (const Options *options)
 
   set_up_signals (&signals);
   gmtime_r (&now, &fields); /* reads what it reads once */
+  if (!prepare (options, notify_path, &config, &error))
+    {
+      monitor_log ("%s", error->message);
+      return EXIT_FAILURE;
+    }
+  /* Not before inherited descriptors are closed: it has one of its own. */
   process.loop = g_main_loop_new (NULL, FALSE);
-  if (!prepare (options, notify_path, &config, &error) || !monitor_sandbox_begin (&error)
-      || !monitor_sandbox_restrict_files (&error))
+  if (!monitor_sandbox_begin (&error) || !monitor_sandbox_restrict_files (&error))
     {
       monitor_log ("%s", error->message);
       return EXIT_FAILURE;

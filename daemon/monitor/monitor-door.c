@@ -28,7 +28,7 @@ struct _MonitorDoor
   MonitorJournal *journal;
   MonitorDoorFunc changed;
   gpointer user_data;
-  MonitorWatch *watch;
+  MonitorWatch *watch; /* NULL: it is not open yet */
   GQueue clients;
   guint64 seen_seq;
 };
@@ -189,8 +189,14 @@ monitor_door_new (int listener, MonitorJournal *journal, MonitorDoorFunc changed
   self->changed = changed;
   self->user_data = user_data;
   g_queue_init (&self->clients);
-  self->watch = monitor_watch_new (listener, G_IO_IN, accept_cb, self);
   return self;
+}
+
+void
+monitor_door_open (MonitorDoor *self)
+{
+  if (self->watch == NULL)
+    self->watch = monitor_watch_new (self->listener, G_IO_IN, accept_cb, self);
 }
 
 void
@@ -198,7 +204,7 @@ monitor_door_free (MonitorDoor *self)
 {
   while (self->clients.length > 0)
     client_free (g_queue_peek_head (&self->clients));
-  monitor_watch_free (self->watch);
+  g_clear_pointer (&self->watch, monitor_watch_free);
   close (self->listener);
   g_free (self);
 }

@@ -8,11 +8,13 @@ typedef struct _MonitorDoor MonitorDoor;
 /* Readers came or went. */
 typedef void (*MonitorDoorFunc) (gpointer user_data);
 
-/* Takes the listener. */
+/* Takes the listener, and lets those who come wait. */
 MonitorDoor *monitor_door_new (int listener, MonitorJournal *journal, MonitorDoorFunc changed,
                                gpointer user_data);
 void monitor_door_free (MonitorDoor *self);
 
+/* Lets them in; once is enough. */
+void monitor_door_open (MonitorDoor *self);
 /* The journal has more. */
 void monitor_door_tell (MonitorDoor *self);
 guint monitor_door_count (MonitorDoor *self);

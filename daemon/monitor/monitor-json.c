@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#define DEPTH_MAX 32
+#define DEPTH_MAX 64
 #define NUMBER_MAX (G_GUINT64_CONSTANT (1) << 53)
 
 typedef struct

@@ -28,6 +28,7 @@ struct _MonitorQmp
   MonitorWatch *watch;
   MonitorLines *lines;
   MonitorQmpEvents events;
+  MonitorQmpReadyFunc ready;
   MonitorQmpClosedFunc closed;
   gpointer user_data;
   gboolean was_greeted;
@@ -54,7 +55,10 @@ take_answer (MonitorQmp *self, MonitorJson message)
   if (id == ID_CAPABILITIES)
     send_command (self, "query-status", ID_STATUS);
   else if (id == ID_STATUS)
-    monitor_qmp_events_take_status (&self->events, answer);
+    {
+      monitor_qmp_events_take_status (&self->events, answer);
+      self->ready (self->user_data);
+    }
 }
 
 static gboolean
@@ -95,14 +99,15 @@ readable_cb (GIOCondition condition, gpointer user_data)
 }
 
 MonitorQmp *
-monitor_qmp_new (int fd, gboolean is_paused, MonitorEventFunc func, MonitorQmpClosedFunc closed,
-                 gpointer user_data)
+monitor_qmp_new (int fd, gboolean is_paused, MonitorEventFunc func, MonitorQmpReadyFunc ready,
+                 MonitorQmpClosedFunc closed, gpointer user_data)
 {
   MonitorQmp *self = g_new0 (MonitorQmp, 1);
 
   self->fd = fd;
   self->events
       = (MonitorQmpEvents){ .func = func, .user_data = user_data, .is_paused = is_paused };
+  self->ready = ready;
   self->closed = closed;
   self->user_data = user_data;
   self->lines = monitor_lines_new (LINE_MAX_SIZE, line_cb, self);

@@ -5,10 +5,13 @@
 
 /* A connection to QEMU's control socket that only listens. */
 typedef struct _MonitorQmp MonitorQmp;
+/* It has been agreed: from now on nothing is missed. */
+typedef void (*MonitorQmpReadyFunc) (gpointer user_data);
 /* It has ended; @was_greeted: QEMU had answered. The receiver frees it. */
 typedef void (*MonitorQmpClosedFunc) (gboolean was_greeted, gpointer user_data);
 
 /* Takes the descriptor. @is_paused: as the journal has it. */
 MonitorQmp *monitor_qmp_new (int fd, gboolean is_paused, MonitorEventFunc func,
-                             MonitorQmpClosedFunc closed, gpointer user_data);
+                             MonitorQmpReadyFunc ready, MonitorQmpClosedFunc closed,
+                             gpointer user_data);
 void monitor_qmp_free (MonitorQmp *self);

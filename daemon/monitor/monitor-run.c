@@ -38,6 +38,7 @@
 #define CONSOLE_LOG "console.log"
 
 #define QEMU_LIMIT_SECONDS 60
+#define QMP_READY_MS 2000
 #define CONSOLE_END_MS 1000
 #define LINGER_SECONDS 60
 #define LINGER_MAX_SECONDS (7 * 24 * 3600)
@@ -73,7 +74,7 @@ struct _MonitorRun
   gboolean is_redialled;
   MonitorRate redials;
   guint redial_timer;
-  guint limit_timer;  /* for QEMU to come, and for the console to end */
+  guint limit_timer;  /* for QEMU to come, to answer, and for the console to end */
   guint linger_timer; /* until it leaves; the longer one comes first */
   gboolean ended_another; /* the journal's run, whose end nobody had seen */
 };
@@ -140,6 +141,8 @@ console_limit_cb (gpointer user_data)
 static void
 end_run (MonitorRun *self)
 {
+  g_clear_handle_id (&self->limit_timer, g_source_remove);
+  monitor_door_open (self->door);
   if (self->console == NULL)
     {
       finish (self);
@@ -253,11 +256,33 @@ qmp_closed_cb (gboolean was_greeted, gpointer user_data)
     redial (self);
 }
 
+/* Who is greeted may let the guest run: then nothing must be missed any more. */
+static void
+qmp_ready_cb (gpointer user_data)
+{
+  MonitorRun *self = user_data;
+
+  if (self->state == STATE_LIVE)
+    g_clear_handle_id (&self->limit_timer, g_source_remove);
+  monitor_door_open (self->door);
+}
+
+/* A QEMU that hangs is no reason not to talk to the daemon. */
+static gboolean
+qmp_limit_cb (gpointer user_data)
+{
+  MonitorRun *self = user_data;
+
+  self->limit_timer = 0;
+  monitor_door_open (self->door);
+  return G_SOURCE_REMOVE;
+}
+
 static void
 listen_to (MonitorRun *self, int fd)
 {
   self->qmp = monitor_qmp_new (fd, monitor_journal_is_paused (self->journal), event_cb,
-                               qmp_closed_cb, self);
+                               qmp_ready_cb, qmp_closed_cb, self);
 }
 
 static gboolean
@@ -300,15 +325,14 @@ static void
 begin (MonitorRun *self)
 {
   if (monitor_journal_is_of_run (self->journal, self->identity))
-    {
-      monitor_console_log_resume (self->log);
-    }
+    monitor_console_log_resume (self->log);
   else
     {
       monitor_journal_begin_run (self->journal, self->identity);
       monitor_console_log_begin (self->log);
     }
   g_clear_handle_id (&self->limit_timer, g_source_remove);
+  self->limit_timer = g_timeout_add (QMP_READY_MS, qmp_limit_cb, self);
   self->state = STATE_LIVE;
   monitor_attach_begin (self->attach);
 }
@@ -417,6 +441,7 @@ monitor_run_new (const MonitorRunConfig *config, MonitorRunDoneFunc done, gpoint
       self->ended_another = TRUE;
     }
   self->limit_timer = g_timeout_add_seconds (QEMU_LIMIT_SECONDS, qemu_limit_cb, self);
+  monitor_door_open (self->door);
   return self;
 }
 

@@ -125,6 +125,7 @@ typedef struct
   int fd; /* QEMU's end */
   MonitorQmp *qmp;
   GString *heard;
+  guint n_ready;
 } Fixture;
 
 static void
@@ -134,6 +135,14 @@ closed_cb (gboolean was_greeted, gpointer user_data)
 
   g_clear_pointer (&fixture->qmp, monitor_qmp_free);
   g_string_append (fixture->heard, was_greeted ? "closed\n" : "closed ungreeted\n");
+}
+
+static void
+ready_cb (gpointer user_data)
+{
+  Fixture *fixture = user_data;
+
+  fixture->n_ready++;
 }
 
 static void
@@ -152,7 +161,7 @@ set_up (Fixture *fixture, gconstpointer data)
   g_assert_cmpint (socketpair (AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), ==, 0);
   fixture->heard = g_string_new (NULL);
   fixture->fd = fds[0];
-  fixture->qmp = monitor_qmp_new (fds[1], FALSE, fixture_event_cb, closed_cb, fixture);
+  fixture->qmp = monitor_qmp_new (fds[1], FALSE, fixture_event_cb, ready_cb, closed_cb, fixture);
 }
 
 static void
@@ -194,7 +203,9 @@ test_conversation (Fixture *fixture, gconstpointer data)
   assert_hears (fixture, "{\"execute\":\"qmp_capabilities\",\"id\":1}\n");
   say (fixture, "{\"return\": {}, \"id\": 1}\r\n");
   assert_hears (fixture, "{\"execute\":\"query-status\",\"id\":2}\n");
+  g_assert_cmpuint (fixture->n_ready, ==, 0);
   say (fixture, "{\"return\": {\"status\": \"prelaunch\", \"running\": false}, \"id\": 2}\r\n");
+  g_assert_cmpuint (fixture->n_ready, ==, 1);
   say (fixture, "{\"timestamp\": {}, \"event\": \"RES");
   say (fixture, "UME\"}\r\n{\"event\": \"STOP\"}\r\n");
   assert_hears (fixture, "{\"execute\":\"query-status\",\"id\":2}\n");

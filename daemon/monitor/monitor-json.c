@@ -294,10 +294,14 @@ monitor_json_equals_string (MonitorJson value, const char *text)
 gboolean
 monitor_json_read_boolean (MonitorJson value, gboolean *boolean)
 {
-  Cursor cursor = { value.text, value.text + value.length };
+  Cursor cursor;
 
-  *boolean = value.length > 0 && take_word (&cursor, "true");
-  return value.length > 0 && (*boolean || take_word (&cursor, "false"));
+  *boolean = FALSE;
+  if (value.text == NULL)
+    return FALSE;
+  cursor = (Cursor){ value.text, value.text + value.length };
+  *boolean = take_word (&cursor, "true");
+  return *boolean || take_word (&cursor, "false");
 }
 
 gboolean

@@ -87,6 +87,9 @@ test_members (void)
   g_assert_true (monitor_json_equals_string (monitor_json_get_member (inner, "c"), "}"));
   g_assert_true (monitor_json_read_boolean (monitor_json_get_member (object, "b"), &boolean));
   g_assert_true (boolean);
+  g_assert_false (monitor_json_read_boolean (monitor_json_get_member (object, "c"), &boolean));
+  g_assert_false (monitor_json_read_boolean (monitor_json_get_member (object, "twice"), &boolean));
+  g_assert_false (boolean);
   g_assert_true (monitor_json_read_number (monitor_json_get_member (object, "name"), &number));
   g_assert_cmpuint (number, ==, 7);
   g_assert_true (monitor_json_read_number (monitor_json_get_member (object, "twice"), &number));

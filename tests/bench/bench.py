@@ -283,11 +283,11 @@ def bench_fleet(rows, build, root):
 
 
 def bench_network(rows, build, root):
-    """In processes of their own, which become part of another network namespace."""
+    """In processes of their own, of which some become part of another network namespace."""
     if not (build / "plugins/netd/vmm-netd").exists():
-        print("vmm-netd is not built: its rows are left out", flush=True)
+        print("vmm-netd is not built: its rows and those of real VMs are left out", flush=True)
         return
-    for name in ("bench-network.py", "bench-network-fairness.py"):
+    for name in ("bench-vm.py", "bench-network.py", "bench-network-fairness.py"):
         found = root / f"{name}.json"
         program = pathlib.Path(__file__).with_name(name)
         subprocess.run([sys.executable, program, "--build", build, "--json", found], check=True)

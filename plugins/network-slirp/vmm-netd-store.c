@@ -7,6 +7,7 @@
 
 #include "vmm-netd-store.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -20,6 +21,7 @@
 #define FILE_MAX (4 * 1024 * 1024)
 #define LOG_TAIL 4096
 #define PREVIOUS_LOG "netd.prev.log"
+#define TEMPORARY ".netd-%08x.json"
 /* Made by vmm-netd, so that a folder has one. */
 #define LOCK "netd.lock"
 
@@ -107,6 +109,35 @@ read_regular (int folder, const char *name, off_t limit, gboolean tail)
   return size >= 0 ? g_steal_pointer (&text) : NULL;
 }
 
+static gboolean
+is_temporary (const char *name)
+{
+  guint number;
+  g_autofree char *again = NULL;
+
+  if (sscanf (name, TEMPORARY, &number) != 1)
+    return FALSE;
+  again = g_strdup_printf (TEMPORARY, number);
+  return g_str_equal (name, again);
+}
+
+/* What a daemon that was killed while it wrote has left. */
+static void
+remove_temporaries (int folder)
+{
+  int copy = fcntl (folder, F_DUPFD_CLOEXEC, 0);
+  DIR *entries = copy >= 0 ? fdopendir (copy) : NULL;
+  const struct dirent *entry;
+
+  while (entries != NULL && (entry = readdir (entries)) != NULL)
+    if (is_temporary (entry->d_name))
+      unlinkat (folder, entry->d_name, 0); /* it only takes room */
+  if (entries != NULL)
+    closedir (entries);
+  else if (copy >= 0)
+    close (copy);
+}
+
 static void
 read_thread (GTask *task, gpointer source, gpointer data, GCancellable *cancellable)
 {
@@ -119,6 +150,7 @@ read_thread (GTask *task, gpointer source, gpointer data, GCancellable *cancella
       fail (task, "open", job->directory, "", errno);
       return;
     }
+  remove_temporaries (folder);
   text = read_regular (folder, VMM_NETD_STORE_FILE, FILE_MAX, FALSE);
   if (text == NULL && errno != ENOENT)
     fail (task, "read", job->directory, VMM_NETD_STORE_FILE, errno);
@@ -187,7 +219,7 @@ static void
 write_thread (GTask *task, gpointer source, gpointer data, GCancellable *cancellable)
 {
   const Job *job = data;
-  g_autofree char *temporary = g_strdup_printf (".netd-%08x.json", g_random_int ());
+  g_autofree char *temporary = g_strdup_printf (TEMPORARY, g_random_int ());
   int folder = open_folder (job->directory);
 
   if (folder < 0)

@@ -12,11 +12,12 @@ G_BEGIN_DECLS
 
 /* As whom a root daemon's vmm-netd runs, if not as root. Once, before anything else here. */
 void vmm_netd_store_set_account (gboolean exists, guint uid, guint gid);
-/* The text of netd.json; NULL without an error when there is none. */
+/* The text of netd.json; NULL without an error when there is none. Before anything is written. */
 void vmm_netd_store_read_async (const char *directory, GAsyncReadyCallback callback,
                                 gpointer user_data);
 char *vmm_netd_store_read_finish (GAsyncResult *result, GError **error);
-/* Replaces netd.json atomically: private but for the account, lasting when it answers. Takes the text. */
+/* Replaces netd.json atomically: private but for the account, lasting when it answers. Takes the
+ * text. */
 void vmm_netd_store_write_async (const char *directory, char *text, GAsyncReadyCallback callback,
                                  gpointer user_data);
 /* Before a start: removes the control socket of an earlier run, puts its log aside, and lets the

@@ -1215,6 +1215,26 @@ test_death_of_each_withdrawal (Fixture *fixture, gconstpointer data)
   netd_free (netd);
 }
 
+/* A daemon was killed while it wrote. */
+static void
+test_rest_of_a_write (Fixture *fixture, gconstpointer data)
+{
+  g_autofree char *folder = g_path_get_dirname (fixture->file);
+  g_autofree char *rest = g_build_filename (folder, ".netd-01234567.json", NULL);
+  g_autofree char *other = g_build_filename (folder, ".netd-0123.json", NULL);
+  Netd *netd = NULL;
+  g_autoptr (VmmNetwork) network = NULL;
+
+  g_assert_true (g_file_set_contents (rest, "{", -1, NULL));
+  g_assert_true (g_file_set_contents (other, "{", -1, NULL));
+  network = open_well (fixture, &netd);
+  g_assert_false (g_file_test (rest, G_FILE_TEST_EXISTS));
+  g_assert_true (g_file_test (other, G_FILE_TEST_EXISTS));
+  g_assert_cmpint (g_unlink (other), ==, 0);
+  close_well (network, FALSE);
+  netd_free (netd);
+}
+
 /* Somebody has removed its file. */
 static void
 test_file_is_made_again (Fixture *fixture, gconstpointer data)
@@ -1655,6 +1675,7 @@ main (int argc, char **argv)
   ADD ("death/during-an-attach", test_death_during_an_attach);
   ADD ("death/of-each-attach", test_death_of_each_attach);
   ADD ("death/of-each-withdrawal", test_death_of_each_withdrawal);
+  ADD ("death/rest-of-a-write", test_rest_of_a_write);
   ADD ("death/file-is-made-again", test_file_is_made_again);
   ADD ("death/connection-ends-first", test_connection_ends_first);
   ADD ("death/request-while-down", test_request_while_down);

@@ -182,12 +182,15 @@ class Scene:
     # --- what has to hold ---
 
     def records(self):
-        """What the API says of each network: {name: ({vm: ip}, {forward: (vm, port, protocol, host port)})}"""
+        """What the API says of each network: {name: ({vm: ip}, {forward: (vm, port, protocol, host port)})}. Not the
+        forwards of a VM that failed, such as by a delete that was cut off: they may be gone or not."""
         found = {row["spec"]["name"]: ({}, {}) for row in self.daemon.api("GET", "/networks", status=200).json}
         for vm in self.daemon.vms():
             leases, forwards = found[vm["network"]]
             if vm.get("ip"):
                 leases[vm["id"]] = vm["ip"]
+            if vm["state"] == "failed":
+                continue
             for row in self.daemon.api("GET", f"/vms/{vm['id']}/forwards", status=200).json:
                 port = int(row["address"].rpartition(":")[2])
                 forwards[row["forward"]] = (vm["id"], row["port"], row["protocol"], port)
@@ -202,22 +205,30 @@ class Scene:
         folders = sorted(os.listdir(os.path.join(self.state, "networks")))
         if folders != sorted(row["spec"]["name"] for row in rows):
             return f"folders {folders}"
+        failed = {vm["id"] for vm in self.daemon.vms() if vm["state"] == "failed"}
         for name, (leases, forwards) in self.records().items():
-            folder = os.path.join(self.state, "networks", name)
-            with open(os.path.join(folder, "netd.json"), encoding="utf-8") as file:
-                recorded = json.load(file)
-            status = ask(os.path.join(folder, "control.sock"), "status")
-            for what, where in (("netd.json", recorded), ("vmm-netd", status)):
-                found = {row["id"]: (row["vm"], row["port"], row["protocol"], row["host_port"]) for row in where["forwards"]}
-                if found != forwards:
-                    return f"{name}: forwards in {what}: {found}, recorded: {forwards}"
-                ports = {row["vm"]: row["ip"] for row in where["ports"]}
-                if not ports.items() <= leases.items():
-                    return f"{name}: ports in {what}: {ports}, leases: {leases}"
-            halves = carriers(self.state, name)
-            if [len(pids) for pids in halves] != [1, 1]:
-                return f"{name}: processes {halves}"
+            what = self.disagreement_of(os.path.join(self.state, "networks", name), leases, forwards, failed)
+            if what:
+                return f"{name}: {what}"
         return None
+
+    def disagreement_of(self, folder, leases, forwards, failed):
+        with open(os.path.join(folder, "netd.json"), encoding="utf-8") as file:
+            recorded = json.load(file)
+        status = ask(os.path.join(folder, "control.sock"), "status")
+        for what, where in (("netd.json", recorded), ("vmm-netd", status)):
+            found = {row["id"]: (row["vm"], row["port"], row["protocol"], row["host_port"])
+                     for row in where["forwards"] if row["vm"] not in failed}
+            if found != forwards:
+                return f"forwards in {what}: {found}, recorded: {forwards}"
+            ports = {row["vm"]: row["ip"] for row in where["ports"]}
+            if not ports.items() <= leases.items():
+                return f"ports in {what}: {ports}, leases: {leases}"
+        halves = carriers(self.state, os.path.basename(folder))
+        if [len(pids) for pids in halves] != [1, 1]:
+            return f"processes {halves}"
+        rests = [name for name in os.listdir(folder) if name.startswith(".")]
+        return f"left over: {rests}" if rests else None
 
     def check(self):
         """Also that nothing is left behind by any of the daemons."""

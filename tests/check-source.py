@@ -75,6 +75,8 @@ BANNED_ALLOWED = {
 # these alone, which run before there is a sandbox or outside of it, open anything by name.
 NETD = pathlib.PurePath("plugins/netd")
 NETD_OPENERS = ["netd-main", "netd-config-file", "netd-path-watch", "netd-sandbox", "netd-warden"]
+# A program of its own, too.
+MONITOR = pathlib.PurePath("daemon/monitor")
 OPENS = re.compile(
     r"(?<![\w.>])(?:open|openat|creat|fopen|freopen|opendir|readlink|realpath|stat|lstat|mkstemp"
     r"|g_open|g_fopen|g_dir_open|g_mapped_file_new|g_mkstemp|g_file_[gs]et_contents\w*|g_file_new_for_\w+"
@@ -117,6 +119,8 @@ def check_includes(path, text):
             yield f"{path}:{number}: a plugin includes interfaces/ and its own folder, not {target}"
         if path.parent == NETD and "/" in target:
             yield f"{path}:{number}: netd shares nothing with the daemon, not even {target}"
+        if path.parent == MONITOR and not target.startswith("monitor-"):
+            yield f"{path}:{number}: the monitor shares nothing with the daemon, not even {target}"
         if folder == "plugins" and "/" not in target and not (ROOT / path.parent / target).exists():
             yield f"{path}:{number}: a plugin includes interfaces/ and its own folder, not {target}"
         if folder != "daemon" or not target.startswith("vmm-"):
@@ -261,6 +265,7 @@ def self_test():
         ("daemon/vmm-machine.c", licence + '#include "vmm-service.h"\n', "must not include"),
         ("plugins/a/b.c", licence + '#include "daemon/vmm-json.h"\n', "a plugin includes"),
         ("plugins/netd/b.c", licence + '#include "interfaces/vmm-error.h"\n', "netd shares nothing"),
+        ("daemon/monitor/monitor-run.c", licence + '#include "vmm-json.h"\n', "the monitor shares nothing"),
         ("plugins/netd/netd-port.c", licence + "  fd = open (path, O_RDONLY);\n", "open files"),
         ("plugins/netd/netd-wardenlike.c", licence + "  g_file_get_contents (path, &text, NULL, NULL);\n", "open files"),
         ("daemon/vmm-log.c", licence + long_function, "lines, at most"),

@@ -3,7 +3,8 @@
 
 #include <glib.h>
 
-/* What waits for a client that reads too slowly: a little, and then the number of what it missed. */
+/* What waits for a client that reads too slowly: a little, and then the number of what it missed.
+ */
 typedef struct
 {
   GByteArray *waiting; /* NULL: nothing */

@@ -2,8 +2,9 @@
 /* Attachments to the console.
  *
  * Any number of clients, up to a bound, see what the guest writes; one may type. A client that does
- * not keep up misses output and is told so, one that takes nothing for a while is dropped; the guest
- * notices neither. What is typed waits in the client's socket until the guest's port takes it.
+ * not keep up misses output and is told so, one that takes nothing for a while is dropped; the
+ * guest notices neither. What is typed waits in the client's socket until the guest's port takes
+ * it.
  */
 #include "monitor-attach.h"
 

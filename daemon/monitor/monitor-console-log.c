@@ -3,12 +3,12 @@
  *
  * Its beginning (firmware and kernel: where a stalled TPM shows) and its end are what anybody looks
  * for, so when the file is full its middle goes: a new file with both and a line between them takes
- * its place by a rename. Who has the old one open goes on reading something whole, and the end of the
- * file is the end of the console at any time.
+ * its place by a rename. Who has the old one open goes on reading something whole, and the end of
+ * the file is the end of the console at any time.
  *
- * A full disk costs console and nothing else: what cannot be written is left out and counted, and as
- * soon as there is room a line says so. To make the file smaller without room for a second one it
- * is done in place.
+ * A full disk costs console and nothing else: what cannot be written is left out and counted, and
+ * as soon as there is room a line says so. To make the file smaller without room for a second one
+ * it is done in place.
  */
 #include "monitor-console-log.h"
 
@@ -41,9 +41,8 @@ monitor_console_log_new (int directory_fd, const char *name, const MonitorConsol
 {
   MonitorConsoleLog *self = g_new0 (MonitorConsoleLog, 1);
 
-  g_return_val_if_fail (limits->head_size + limits->tail_size + sizeof MIDDLE + COPY_SIZE
-                            <= limits->size_max,
-                        NULL);
+  g_return_val_if_fail (
+      limits->head_size + limits->tail_size + sizeof MIDDLE + COPY_SIZE <= limits->size_max, NULL);
 
   self->directory_fd = directory_fd;
   self->name = g_strdup (name);

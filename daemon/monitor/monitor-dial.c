@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* A socket's file appears before its owner listens, and nothing tells when that happens. So whoever
- * sees the file begins, and for a few seconds it is tried again; after that it is a file that nobody
- * serves, until another one takes its place.
+ * sees the file begins, and for a few seconds it is tried again; after that it is a file that
+ * nobody serves, until another one takes its place.
  */
 #include "monitor-dial.h"
 
@@ -38,7 +38,8 @@ try_now (MonitorDial *self, gboolean *again)
 {
   int fd = monitor_socket_dial (self->path);
 
-  *again = fd < 0 && (errno == ECONNREFUSED || errno == EAGAIN) && ++self->n_attempts < ATTEMPTS_MAX;
+  *again
+      = fd < 0 && (errno == ECONNREFUSED || errno == EAGAIN) && ++self->n_attempts < ATTEMPTS_MAX;
   if (fd >= 0)
     self->func (fd, self->user_data);
   return fd >= 0;

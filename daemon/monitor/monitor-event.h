@@ -7,7 +7,7 @@
 typedef enum
 {
   MONITOR_EVENT_READY,
-  MONITOR_EVENT_STATUS,   /* data: text */
+  MONITOR_EVENT_STATUS, /* data: text */
   MONITOR_EVENT_RESET,
   MONITOR_EVENT_SHUTDOWN, /* data: guest, reason */
   MONITOR_EVENT_STOP,     /* data: reason */

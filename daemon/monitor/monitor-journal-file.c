@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The journal as a file of lines.
  *
- * It is only ever appended to, or replaced as a whole by one that is complete, so what a reader finds
- * after a crash is a beginning of it with at most one torn line. Some room is asked for in advance,
- * so that a disk that others fill takes its entries for a while.
+ * It is only ever appended to, or replaced as a whole by one that is complete, so what a reader
+ * finds after a crash is a beginning of it with at most one torn line. Some room is asked for in
+ * advance, so that a disk that others fill takes its entries for a while.
  */
 #include "monitor-journal-file.h"
 
@@ -100,8 +100,8 @@ read_all (int fd, char *buffer, gsize size)
 void
 monitor_journal_file_load (int directory_fd, MonitorJournalHead *head, MonitorJournalList *list)
 {
-  int fd = openat (directory_fd, MONITOR_JOURNAL_NAME,
-                   O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  int fd
+      = openat (directory_fd, MONITOR_JOURNAL_NAME, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   g_autofree char *text = NULL;
   struct stat status;
 
@@ -163,8 +163,8 @@ format_all (const MonitorJournalHead *head, MonitorJournalList *list)
   guint64 before = entry != NULL ? entry->seq - 1 : head->last_seq;
   GString *text = g_string_new (NULL);
 
-  g_string_append_printf (text, "{\"vmm-monitor-journal\":1,\"last\":%" G_GUINT64_FORMAT ",\"run\":",
-                          before);
+  g_string_append_printf (
+      text, "{\"vmm-monitor-journal\":1,\"last\":%" G_GUINT64_FORMAT ",\"run\":", before);
   monitor_json_append_string (text, head->run != NULL ? head->run : "");
   g_string_append (text, "}\n");
   for (; entry != NULL; entry = monitor_journal_list_find (list, entry->seq))

@@ -10,7 +10,7 @@
 
 typedef struct
 {
-  char *run;       /* NULL: of none */
+  char *run; /* NULL: of none */
   guint64 last_seq;
 } MonitorJournalHead;
 

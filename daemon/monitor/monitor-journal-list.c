@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* What is kept of a run, and what is not.
  *
- * A guest may say and do things as often as it likes, and the daemon may be away for a long time. Of
- * status texts only the newest counts. READY says something once after each reset. Resets are kept as
- * they are, but a guest may reset itself, become ready and reset itself for days: then the oldest
- * entries go. What ends a run is its newest entry and never goes that way, and a reader finds a gap in
- * the numbers, not a wrong order.
+ * A guest may say and do things as often as it likes, and the daemon may be away for a long time.
+ * Of status texts only the newest counts. READY says something once after each reset. Resets are
+ * kept as they are, but a guest may reset itself, become ready and reset itself for days: then the
+ * oldest entries go. What ends a run is its newest entry and never goes that way, and a reader
+ * finds a gap in the numbers, not a wrong order.
  */
 #include "monitor-journal-list.h"
 

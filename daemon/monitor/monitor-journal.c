@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The journal: an entry gets its number, goes into the list and the file, and is told to readers when
- * the disk has it. So what was told is found again after a crash, and no number means two things.
+/* The journal: an entry gets its number, goes into the list and the file, and is told to readers
+ * when the disk has it. So what was told is found again after a crash, and no number means two
+ * things.
  *
- * A disk that takes nothing must not silence the VM: then entries are told from memory, and the file
- * is written anew as soon as it can be.
+ * A disk that takes nothing must not silence the VM: then entries are told from memory, and the
+ * file is written anew as soon as it can be.
  *
- * Status texts have a rate. One that comes too early waits, and a later one takes its place; it never
- * stays behind an entry that follows it.
+ * Status texts have a rate. One that comes too early waits, and a later one takes its place; it
+ * never stays behind an entry that follows it.
  */
 #include "monitor-journal.h"
 
@@ -318,8 +319,8 @@ monitor_journal_note_seen (MonitorJournal *self, guint64 seq)
   if (seq <= self->head.last_seq)
     return TRUE;
   /* A journal that was lost. What is in this one was numbered too low for that reader. */
-  monitor_log ("a reader has seen number %" G_GUINT64_FORMAT ", the journal ends at %" G_GUINT64_FORMAT
-               ": it goes on behind what was seen",
+  monitor_log ("a reader has seen number %" G_GUINT64_FORMAT
+               ", the journal ends at %" G_GUINT64_FORMAT ": it goes on behind what was seen",
                seq, self->head.last_seq);
   self->head.last_seq = seq;
   return TRUE;

@@ -84,7 +84,8 @@ skip_escape (Cursor *cursor)
           return FALSE;
       return TRUE;
     }
-  if (cursor->at == cursor->end || *cursor->at == '\0' || strchr ("\"\\/bfnrt", *cursor->at) == NULL)
+  if (cursor->at == cursor->end || *cursor->at == '\0'
+      || strchr ("\"\\/bfnrt", *cursor->at) == NULL)
     return FALSE;
   cursor->at++;
   return TRUE;

@@ -33,7 +33,8 @@ monitor_log (const char *format, ...)
   text = g_strdup_vprintf (format, arguments);
   va_end (arguments);
   if (n_left_out > 0)
-    line = g_strdup_printf ("vmm-monitor: %s (%u lines before it were left out)\n", text, n_left_out);
+    line = g_strdup_printf ("vmm-monitor: %s (%u lines before it were left out)\n", text,
+                            n_left_out);
   else
     line = g_strdup_printf ("vmm-monitor: %s\n", text);
   n_left_out = 0;

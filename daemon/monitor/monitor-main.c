@@ -53,22 +53,23 @@ typedef struct
 static void
 print_help (void)
 {
-  fputs ("Usage: vmm-monitor --directory DIRECTORY --cid CID --notify-port PORT\n"
-         "                   [--vsock-socket PATH]\n"
-         "Watches one VM: keeps its console, hears that it is ready, writes down what happens.\n"
-         "It is started by vm-manager and not meant to be started by hand.\n"
-         "\n"
-         "  --directory DIRECTORY  the VM's folder, with QEMU's console.sock and monitor-qmp.sock\n"
-         "  --cid CID              the guest's vsock address, from 3 on\n"
-         "  --notify-port PORT     the vsock port on which the guest says that it is ready\n"
-         "  --vsock-socket PATH    of the program that is the VM's vsock device: guests'\n"
-         "                         connections arrive at PATH_PORT instead\n"
-         "  -h, --help             show this help and exit\n"
-         "  -V, --version          show the version and exit\n"
-         "\n"
-         "Exit status: 0 when it was told to end (SIGTERM) or nobody needs it any more, 1 after an\n"
-         "error, 2 for wrong usage.\n",
-         stdout);
+  fputs (
+      "Usage: vmm-monitor --directory DIRECTORY --cid CID --notify-port PORT\n"
+      "                   [--vsock-socket PATH]\n"
+      "Watches one VM: keeps its console, hears that it is ready, writes down what happens.\n"
+      "It is started by vm-manager and not meant to be started by hand.\n"
+      "\n"
+      "  --directory DIRECTORY  the VM's folder, with QEMU's console.sock and monitor-qmp.sock\n"
+      "  --cid CID              the guest's vsock address, from 3 on\n"
+      "  --notify-port PORT     the vsock port on which the guest says that it is ready\n"
+      "  --vsock-socket PATH    of the program that is the VM's vsock device: guests'\n"
+      "                         connections arrive at PATH_PORT instead\n"
+      "  -h, --help             show this help and exit\n"
+      "  -V, --version          show the version and exit\n"
+      "\n"
+      "Exit status: 0 when it was told to end (SIGTERM) or nobody needs it any more, 1 after an\n"
+      "error, 2 for wrong usage.\n",
+      stdout);
 }
 
 static gboolean
@@ -195,7 +196,8 @@ take_lock (const Options *options, GError **error)
   return code == EINTR ? FALSE : fail (error, "lock", LOCK_FILE);
 }
 
-/* Where the guest's connections arrive when a program is its vsock device; NULL when the kernel is. */
+/* Where the guest's connections arrive when a program is its vsock device; NULL when the kernel is.
+ */
 static char *
 find_notify_path (const Options *options)
 {
@@ -215,10 +217,10 @@ listen_for_guest (const Options *options, const char *path, GError **error)
                       : monitor_socket_listen_vsock (options->notify_port, error);
 }
 
-/* The folder's own sockets are named without it: a path is as long as it is, a socket's name is not. */
+/* The folder's own sockets are named without it: a path is as long as it is, a socket's name is
+ * not. */
 static gboolean
-prepare (const Options *options, const char *notify_path, MonitorRunConfig *config,
-         GError **error)
+prepare (const Options *options, const char *notify_path, MonitorRunConfig *config, GError **error)
 {
   if (!set_up_descriptors (error))
     return FALSE;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* sd_notify text: lines of KEY=VALUE, of which the last one of a key counts. Everything but READY and
- * STATUS is passed over. */
+/* sd_notify text: lines of KEY=VALUE, of which the last one of a key counts. Everything but READY
+ * and STATUS is passed over. */
 #include "monitor-notify-text.h"
 
 #include <string.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The READY=1 listener.
  *
- * A connection carries one message. It is closed at once after the first read: the guest's PID 1 waits
- * for that, on some vsock devices for good, and a message fits into one. Nothing in it says whose
- * it is: that is known by the guest's CID, or by the socket, which is of one VM alone.
+ * A connection carries one message. It is closed at once after the first read: the guest's PID 1
+ * waits for that, on some vsock devices for good, and a message fits into one. Nothing in it says
+ * whose it is: that is known by the guest's CID, or by the socket, which is of one VM alone.
  *
  * A guest may connect as often as it likes and say nothing. Connections are few, each has its time,
  * and when they are all taken the oldest goes: an honest one is over in no time. How many a

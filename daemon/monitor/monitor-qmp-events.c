@@ -125,8 +125,8 @@ monitor_qmp_events_take (MonitorQmpEvents *self, MonitorJson message)
   return FALSE;
 }
 
-/* Also the first thing that a new connection is told: what happened before it is made up for. A guest
- * that was never let run, or that is being shut down, is not paused. */
+/* Also the first thing that a new connection is told: what happened before it is made up for. A
+ * guest that was never let run, or that is being shut down, is not paused. */
 void
 monitor_qmp_events_take_status (MonitorQmpEvents *self, MonitorJson status)
 {

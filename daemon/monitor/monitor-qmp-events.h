@@ -9,9 +9,9 @@ typedef struct
 {
   MonitorEventFunc func;
   gpointer user_data;
-  gboolean is_paused;     /* as the journal has it */
-  const char *announced;  /* why the next STOP comes; NULL: nobody said */
-  gboolean stop_waits;    /* a STOP for whose reason QEMU was asked */
+  gboolean is_paused;    /* as the journal has it */
+  const char *announced; /* why the next STOP comes; NULL: nobody said */
+  gboolean stop_waits;   /* a STOP for whose reason QEMU was asked */
 } MonitorQmpEvents;
 
 /* An object that has "event". TRUE: ask with query-status. */

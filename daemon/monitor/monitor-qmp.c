@@ -105,8 +105,7 @@ monitor_qmp_new (int fd, gboolean is_paused, MonitorEventFunc func, MonitorQmpRe
   MonitorQmp *self = g_new0 (MonitorQmp, 1);
 
   self->fd = fd;
-  self->events
-      = (MonitorQmpEvents){ .func = func, .user_data = user_data, .is_paused = is_paused };
+  self->events = (MonitorQmpEvents){ .func = func, .user_data = user_data, .is_paused = is_paused };
   self->ready = ready;
   self->closed = closed;
   self->user_data = user_data;

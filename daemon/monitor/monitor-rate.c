@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A bound on how often something happens, kept as one time: each use moves it on by an interval, and
- * it may be at most a burst of intervals ahead of the clock. */
+/* A bound on how often something happens, kept as one time: each use moves it on by an interval,
+ * and it may be at most a burst of intervals ahead of the clock. */
 #include "monitor-rate.h"
 
 gint64

@@ -11,7 +11,10 @@ typedef struct
   gint64 used_until; /* the time at which all of the burst is there again */
 } MonitorRate;
 
-#define MONITOR_RATE_INIT(burst, interval_us) { (burst), (interval_us), 0 }
+#define MONITOR_RATE_INIT(burst, interval_us)                                                      \
+  {                                                                                                \
+    (burst), (interval_us), 0                                                                      \
+  }
 
 /* FALSE when it may not happen now. */
 gboolean monitor_rate_take (MonitorRate *self, gint64 now_us);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The life of a monitor.
  *
- * It begins with QEMU's control socket: which socket that is (its inode and the time it was made) says
- * which run this is. The same one as in the journal: a monitor was here before and has died; the
- * journal and the console go on. Another one: the journal's entries are of a run that is over, and
- * nobody needs them any more.
+ * It begins with QEMU's control socket: which socket that is (its inode and the time it was made)
+ * says which run this is. The same one as in the journal: a monitor was here before and has died;
+ * the journal and the console go on. Another one: the journal's entries are of a run that is over,
+ * and nobody needs them any more.
  *
  * It ends with QEMU: the control connection ends and cannot be made again. The console is read to
- * its end before that is told, since whoever hears of the end reads it. Then the process waits to be
- * told to end, for a daemon may be away and still wants to know how the run ended. It leaves by
+ * its end before that is told, since whoever hears of the end reads it. Then the process waits to
+ * be told to end, for a daemon may be away and still wants to know how the run ended. It leaves by
  * itself when one has read that and has left, when its folder or its socket is removed, or when
  * nobody has asked for a week.
  */
@@ -74,8 +74,8 @@ struct _MonitorRun
   gboolean is_redialled;
   MonitorRate redials;
   guint redial_timer;
-  guint limit_timer;  /* for QEMU to come, to answer, and for the console to end */
-  guint linger_timer; /* until it leaves; the longer one comes first */
+  guint limit_timer;      /* for QEMU to come, to answer, and for the console to end */
+  guint linger_timer;     /* until it leaves; the longer one comes first */
   gboolean ended_another; /* the journal's run, whose end nobody had seen */
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The system call filter: what the monitor does, with everything else refused. What it never does by
- * itself, such as starting a program, ends it at once.
+/* The system call filter: what the monitor does, with everything else refused. What it never does
+ * by itself, such as starting a program, ends it at once.
  *
  * It is written for the kernel directly, since the calls are few and need few arguments looked at.
  */
@@ -206,8 +206,7 @@ build (Filter *filter)
     {
       add_skip_unless (filter, (guint32) conditional[i].number, 5);
       add_load (filter, (guint) ARGUMENT (conditional[i].argument));
-      add (filter,
-           (struct sock_filter) BPF_STMT (BPF_ALU | BPF_AND | BPF_K, conditional[i].mask));
+      add (filter, (struct sock_filter) BPF_STMT (BPF_ALU | BPF_AND | BPF_K, conditional[i].mask));
       add_skip_unless (filter, conditional[i].value, 1);
       add_return (filter, SECCOMP_RET_ALLOW);
       add_return (filter, SECCOMP_RET_ERRNO | EPERM);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The monitor reads what a guest writes. Should a guest ever break it, what it gets is the folder of
- * its own VM and nothing to start programs or reach others with.
+/* The monitor reads what a guest writes. Should a guest ever break it, what it gets is the folder
+ * of its own VM and nothing to start programs or reach others with.
  */
 #include "monitor-sandbox.h"
 
@@ -143,8 +143,7 @@ monitor_sandbox_restrict_files (GError **error)
   rules = make_rules (version);
   if (rules < 0)
     return monitor_sandbox_fail (error, "make Landlock rules");
-  done = allow_directory (rules, version)
-         && syscall (SYS_landlock_restrict_self, rules, 0) == 0;
+  done = allow_directory (rules, version) && syscall (SYS_landlock_restrict_self, rules, 0) == 0;
   if (!done)
     monitor_sandbox_fail (error, "enter Landlock");
   close (rules);

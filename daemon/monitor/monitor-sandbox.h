@@ -3,8 +3,8 @@
 
 #include <glib.h>
 
-/* What the process gives up once it has its sockets. In this order; what the kernel does not know is
- * logged and passed over, FALSE with an error when it fails. */
+/* What the process gives up once it has its sockets. In this order; what the kernel does not know
+ * is logged and passed over, FALSE with an error when it fails. */
 
 /* Limits, and no privileges by programs that it would start. */
 gboolean monitor_sandbox_begin (GError **error);

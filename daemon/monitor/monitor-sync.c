@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* fdatasync() takes as long as the disk does, and meanwhile the guest's console has to be read. So a
- * thread does it and nothing else: it takes a job from one pipe and puts its result into the other.
+/* fdatasync() takes as long as the disk does, and meanwhile the guest's console has to be read. So
+ * a thread does it and nothing else: it takes a job from one pipe and puts its result into the
+ * other.
  *
  * The thread begins when the sandbox's rules for files are in force and before its system call
  * filter is; the filter reaches both threads.

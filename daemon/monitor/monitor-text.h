@@ -3,5 +3,6 @@
 
 #include <glib.h>
 
-/* A guest's bytes as a text: valid UTF-8 without zero bytes, cut between characters to what fits. */
+/* A guest's bytes as a text: valid UTF-8 without zero bytes, cut between characters to what fits.
+ */
 char *monitor_text_clean (const char *data, gsize length, gsize size_max);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What QEMU says, line by line: whatever it is, what the journal gets is a bounded JSON object; and the
- * reader takes nothing that the daemon's strict reader refuses. */
+/* What QEMU says, line by line: whatever it is, what the journal gets is a bounded JSON object; and
+ * the reader takes nothing that the daemon's strict reader refuses. */
 
 #include <glib.h>
 #include <string.h>

@@ -365,8 +365,7 @@ test_nonsense (Fixture *fixture, gconstpointer data)
 static void
 test_no_disk (Fixture *fixture, gconstpointer data)
 {
-  g_autofree char *new_path
-      = g_build_filename (fixture->directory, MONITOR_JOURNAL_NEW_NAME, NULL);
+  g_autofree char *new_path = g_build_filename (fixture->directory, MONITOR_JOURNAL_NEW_NAME, NULL);
 
   /* A folder in the place of the file: root is stopped by that, too. */
   g_assert_cmpint (g_mkdir (new_path, 0700), ==, 0);

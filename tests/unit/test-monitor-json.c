@@ -20,9 +20,23 @@ static void
 test_valid (void)
 {
   static const char *const texts[] = {
-    "{}", "[]", "0", "-0", "1.5e+3", "1E5", "true", "false", "null", "\"\"", " { \"a\" : [ 1 , {} ] } ",
-    "\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\u00e9\"", "\"\\ud83d\\ude00\"", "\"\\ud83d\"", "\"\xc3\xa9\"",
-    "{\"a\":1,\"a\":2}", "\t[\r\n]",
+    "{}",
+    "[]",
+    "0",
+    "-0",
+    "1.5e+3",
+    "1E5",
+    "true",
+    "false",
+    "null",
+    "\"\"",
+    " { \"a\" : [ 1 , {} ] } ",
+    "\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\u00e9\"",
+    "\"\\ud83d\\ude00\"",
+    "\"\\ud83d\"",
+    "\"\xc3\xa9\"",
+    "{\"a\":1,\"a\":2}",
+    "\t[\r\n]",
   };
 
   for (guint i = 0; i < G_N_ELEMENTS (texts); i++)
@@ -34,9 +48,12 @@ static void
 test_invalid (void)
 {
   static const char *const texts[] = {
-    "", " ", "{", "}", "[", "[1", "[1,]", "[,1]", "{\"a\"}", "{\"a\":}", "{\"a\":1,}", "{a:1}", "{'a':1}",
-    "01", "-", "+1", ".5", "1.", "1e", "0x10", "NaN", "tru", "True", "\"", "\"\\\"", "\"\\x\"", "\"\\u12\"",
-    "\"\\u12g4\"", "\"\n\"", "{} {}", "{}x", "1 2", "\"\xff\"", "\"\xc3\"", "// a\n1", "{\"a\":1 \"b\":2}",
+    "",        " ",       "{",         "}",           "[",          "[1",
+    "[1,]",    "[,1]",    "{\"a\"}",   "{\"a\":}",    "{\"a\":1,}", "{a:1}",
+    "{'a':1}", "01",      "-",         "+1",          ".5",         "1.",
+    "1e",      "0x10",    "NaN",       "tru",         "True",       "\"",
+    "\"\\\"",  "\"\\x\"", "\"\\u12\"", "\"\\u12g4\"", "\"\n\"",     "{} {}",
+    "{}x",     "1 2",     "\"\xff\"",  "\"\xc3\"",    "// a\n1",    "{\"a\":1 \"b\":2}",
   };
 
   for (guint i = 0; i < G_N_ELEMENTS (texts); i++)
@@ -57,8 +74,8 @@ static void
 test_depth (void)
 {
   g_autofree char *deep = g_strnfill (100000, '[');
-  g_autofree char *closed = g_strconcat ("[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
-                                         "]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]", NULL);
+  g_autofree char *closed
+      = g_strconcat ("[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[", "]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]", NULL);
 
   g_assert_false (is_valid (deep));
   g_assert_true (is_valid (closed));
@@ -76,8 +93,9 @@ parse (const char *text)
 static void
 test_members (void)
 {
-  MonitorJson object = parse (" {\"a\":{\"b\":[1,{\"b\":2}],\"c\":\"}\"} , \"b\" : true,\"n\\u0061me\":7,"
-                              "\"twice\":1,\"twice\":2} ");
+  MonitorJson object
+      = parse (" {\"a\":{\"b\":[1,{\"b\":2}],\"c\":\"}\"} , \"b\" : true,\"n\\u0061me\":7,"
+               "\"twice\":1,\"twice\":2} ");
   MonitorJson inner = monitor_json_get_member (object, "a");
   guint64 number;
   gboolean boolean;
@@ -103,8 +121,8 @@ test_members (void)
 static void
 test_numbers (void)
 {
-  static const char *const texts[] = { "-1", "1.5", "1e2", "\"1\"", "9007199254740993", "true",
-                                       "99999999999999999999999999" };
+  static const char *const texts[]
+      = { "-1", "1.5", "1e2", "\"1\"", "9007199254740993", "true", "99999999999999999999999999" };
   guint64 number;
 
   for (guint i = 0; i < G_N_ELEMENTS (texts); i++)

@@ -15,7 +15,8 @@
 #include "test-await.h"
 
 static void
-assert_text (const char *text, gsize length, gboolean ready, const char *status, gboolean status_first)
+assert_text (const char *text, gsize length, gboolean ready, const char *status,
+             gboolean status_first)
 {
   g_autofree char *copy = g_memdup2 (text, length);
   MonitorNotifyText message;

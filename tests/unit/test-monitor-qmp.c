@@ -84,9 +84,9 @@ test_announced (void)
   ASSERT_EVENTS ("stop {\"reason\":\"guest-panicked\"}\n", FALSE,
                  "{\"event\":\"GUEST_PANICKED\",\"data\":{\"action\":\"pause\"}}", STOP);
   /* It is not the reason of a later one. */
-  ASSERT_EVENTS ("stop {\"reason\":\"io-error\"}\nresume {}\nstop {\"reason\":\"stopped\"}\n", FALSE,
-                 IO_ERROR ("stop", "false"), STOP, IO_ERROR ("stop", "false"), RESUME, "?" STOP,
-                 "={\"status\":\"paused\",\"running\":false}");
+  ASSERT_EVENTS ("stop {\"reason\":\"io-error\"}\nresume {}\nstop {\"reason\":\"stopped\"}\n",
+                 FALSE, IO_ERROR ("stop", "false"), STOP, IO_ERROR ("stop", "false"), RESUME,
+                 "?" STOP, "={\"status\":\"paused\",\"running\":false}");
 }
 
 static void
@@ -99,7 +99,8 @@ test_asked (void)
   /* The order stays, whenever the answer comes. */
   ASSERT_EVENTS ("stop {\"reason\":\"stopped\"}\nresume {}\n", FALSE, "?" STOP, RESUME,
                  "={\"status\":\"running\",\"running\":true}");
-  ASSERT_EVENTS ("stop {\"reason\":\"stopped\"}\nreset {}\n", FALSE, "?" STOP, "{\"event\":\"RESET\"}");
+  ASSERT_EVENTS ("stop {\"reason\":\"stopped\"}\nreset {}\n", FALSE, "?" STOP,
+                 "{\"event\":\"RESET\"}");
   ASSERT_EVENTS ("stop {\"reason\":\"stopped\"}\n", FALSE, "?" STOP, "!");
   ASSERT_EVENTS ("stop {\"reason\":\"stopped\"}\n", FALSE, "?" STOP, "={}");
 }
@@ -217,8 +218,9 @@ test_conversation (Fixture *fixture, gconstpointer data)
   close (fixture->fd);
   fixture->fd = -1;
   test_drain ();
-  g_assert_cmpstr (fixture->heard->str, ==,
-                   "resume {}\nstop {\"reason\":\"stopped\"}\nstop {\"reason\":\"stopped\"}\nclosed\n");
+  g_assert_cmpstr (
+      fixture->heard->str, ==,
+      "resume {}\nstop {\"reason\":\"stopped\"}\nstop {\"reason\":\"stopped\"}\nclosed\n");
 }
 
 static void

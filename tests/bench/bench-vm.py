@@ -28,12 +28,6 @@ DEADLINE = 600
 HELPERS = ("plugins/netd", "daemon/monitor")
 
 
-def vsock_folder():
-    done = subprocess.run([SOURCE / "tests/debian-unpack", "sid", "vhost-device-vsock"], capture_output=True, text=True,
-                          check=True)
-    return done.stdout.strip() + "/usr/bin"
-
-
 class Daemon:
     def __init__(self, build, root, images):
         self.root, self.state = root, root / "state"
@@ -213,7 +207,6 @@ def main():
         beside = f"   {peer_name} {peer:.5g}, ratio {ratio:g}" if peer else ""
         print(f"{name:32} {value:>12.5g} {unit:8}{beside}", flush=True)
 
-    os.environ["PATH"] += ":" + vsock_folder()
     for part in (own_share, boot_times):
         root = pathlib.Path(tempfile.mkdtemp(prefix="vmm.", dir="/tmp"))
         try:

@@ -100,6 +100,10 @@ class VM:
         assert result["exitCode"] == 0, (text, result)
         return result["stdout"].strip()
 
+    def say_goodbye(self, command):
+        """What ends the guest may also end the connection before its answer."""
+        self.api("POST", self.base + "/exec", {"command": [command]})
+
     def background(self, text):
         """Goes on when the session has ended."""
         self.shell(f"setsid sh -c '{text}' >/dev/null 2>&1 </dev/null &")
@@ -282,13 +286,35 @@ def test_reboot_keeps_the_disk():
     assert "user-data" not in vm.console(), "the first boot was repeated"
 
 
+def resets(vm):
+    """Whether the guest was back after it reset its machine. The firmware of Debian 12 may crash then where the
+    processor is emulated, which no manager can mend: it stays in booting, and its console says why."""
+    ready = vm.record()["readyAt"]
+    vm.say_goodbye("reboot")
+    eventually(lambda: vm.record().get("readyAt", "") != ready, "no reset was seen")
+    while (record := vm.record())["state"] != "ready":
+        if "X64 Exception Type" in vm.console():
+            assert record["state"] == "booting" and "readyAt" not in record, record
+            return False
+        time.sleep(0.3)
+    return True
+
+
 def test_reboot_from_inside():
     vm = the("one")
-    before, ready, pid = boots(vm), vm.record()["readyAt"], vm.record()["processes"]["qemu"]["pid"]
-    vm.exec("reboot")
-    record = vm.wait_ready(ready)
+    for attempt_number in range(4):
+        before, ready, pid = boots(vm), vm.record()["readyAt"], vm.record()["processes"]["qemu"]["pid"]
+        if resets(vm):
+            break
+        say(f"the firmware crashed in reset {attempt_number + 1}")
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: vm.record()["state"] == "failed", "its end was not seen")
+        vm.post("start")
+        vm.wait_ready(ready)
+    else:
+        raise AssertionError("the firmware crashes at each reset:\n" + vm.console())
     assert boots(vm) == before + 1
-    assert record["processes"]["qemu"]["pid"] == pid, "another QEMU"
+    assert vm.record()["processes"]["qemu"]["pid"] == pid, "another QEMU"
 
 
 def test_stop_and_start():
@@ -307,7 +333,7 @@ def test_stop_and_start():
 
 def test_power_off_from_inside():
     vm = the("one")
-    vm.exec("poweroff")
+    vm.say_goodbye("poweroff")
     eventually(lambda: vm.record()["state"] == "stopped", "the VM does not end")
     record = vm.record()
     assert record["lastError"] == "guest shut down", record

@@ -680,9 +680,10 @@ has_answer (FrameLab *lab, gpointer data)
   for (guint i = 0; i < fixture->got[0]->len; i++)
     {
       NetdPacket packet;
-      gsize length;
+      gsize length = 0;
+      const guint8 *frame = frame_of (fixture, 0, i, &length);
 
-      netd_packet_parse (&packet, frame_of (fixture, 0, i, &length), length);
+      netd_packet_parse (&packet, frame, length);
       total += packet.payload_length;
     }
   return total >= ANSWER_LENGTH;

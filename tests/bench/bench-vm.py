@@ -177,8 +177,7 @@ def boot_times(build, root, report):
         begin = time.monotonic()
         daemon.api("POST", f"/vms/{vm['id']}/stop")
         report("mini-stop-s", time.monotonic() - begin, "s")
-        daemon.api("POST", f"/vms/{vm['id']}/start")
-        vm = wait_ready(daemon, vm)
+        vm = wait_ready(daemon, daemon.api("POST", f"/vms/{vm['id']}/start"))
         report("mini-second-boot-s", seconds_between(vm, "bootedAt", "readyAt"), "s")
         daemon.delete(vm)
     finally:

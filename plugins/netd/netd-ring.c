@@ -78,6 +78,28 @@ netd_ring_push (NetdRing *self, const struct iovec *parts, guint n_parts)
   return TRUE;
 }
 
+gboolean
+netd_ring_push_rest (NetdRing *self, const struct iovec *parts, guint n_parts, gsize skip)
+{
+  gsize length = 0;
+
+  for (guint i = 0; i < n_parts; i++)
+    length += parts[i].iov_len;
+  if (length <= skip)
+    return TRUE;
+  if (length - skip > netd_ring_get_room (self) || !ensure_mapped (self))
+    return FALSE;
+  for (guint i = 0; i < n_parts; i++)
+    {
+      gsize skipped = MIN (skip, parts[i].iov_len);
+
+      skip -= skipped;
+      if (skipped < parts[i].iov_len)
+        append (self, (const guint8 *) parts[i].iov_base + skipped, parts[i].iov_len - skipped);
+    }
+  return TRUE;
+}
+
 gsize
 netd_ring_get_used (const NetdRing *self)
 {

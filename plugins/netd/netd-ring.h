@@ -18,6 +18,10 @@ void netd_ring_init (NetdRing *self, gsize size);
 void netd_ring_clear (NetdRing *self);
 /* FALSE when it does not fit. @parts are the pieces of one frame. */
 gboolean netd_ring_push (NetdRing *self, const struct iovec *parts, guint n_parts);
+/* Frames that are partly written out already, their lengths included: what is left of them from @skip
+ * on. FALSE when that does not fit. */
+gboolean netd_ring_push_rest (NetdRing *self, const struct iovec *parts, guint n_parts,
+                              gsize skip);
 gsize netd_ring_get_used (const NetdRing *self);
 gsize netd_ring_get_room (const NetdRing *self);
 /* Up to two pieces that hold what is queued; returns how many. */

@@ -485,6 +485,49 @@ test_partial_writes (Fixture *fixture, gconstpointer data)
   close (fds[1]);
 }
 
+/* What goes past the queue as well: large frames among small ones, of which the stream takes a part
+ * of the frame, or of what is queued before it. */
+static void
+test_partial_writes_of_large (Fixture *fixture, gconstpointer data)
+{
+  FrameLab *lab = fixture->lab;
+  g_autoptr (GByteArray) expected = g_byte_array_new ();
+  g_autoptr (GByteArray) got = g_byte_array_new ();
+  g_autofree guint8 *bytes = g_malloc (JUMBO + 14);
+  int sizes[] = { 1, 20000, 150000 };
+  guint n_sent = 0;
+  int fds[2];
+
+  g_assert_cmpint (socketpair (AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), ==, 0);
+  netd_port_set_stream (lab->guests[1].port, fds[0]);
+  while (n_sent < 300 || got->len < expected->len)
+    {
+      int size = sizes[g_test_rand_int_range (0, G_N_ELEMENTS (sizes))];
+      gssize n;
+
+      g_assert_cmpint (setsockopt (fds[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof size), ==, 0);
+      for (guint i = 0; i < 3 && n_sent < 300 && expected->len - got->len < 400000; i++, n_sent++)
+        {
+          guint32 length = g_test_rand_int_range (42, g_test_rand_bit () ? 100 : JUMBO + 14);
+          guint32 prefix = GUINT32_TO_BE (length);
+
+          memset (bytes, n_sent & 0xff, length);
+          g_byte_array_append (expected, (guint8 *) &prefix, 4);
+          g_byte_array_append (expected, bytes, length);
+          g_assert_true (
+              netd_port_send (lab->guests[1].port, bytes, length, NETD_ORIGIN_GATEWAY));
+        }
+      frame_lab_turn (lab, 1);
+      n = recv (fds[1], bytes, g_test_rand_int_range (1, JUMBO), 0);
+      if (n > 0)
+        g_byte_array_append (got, bytes, n);
+    }
+  g_assert_cmpmem (got->data, got->len, expected->data, expected->len);
+  g_assert_cmpuint (frame_lab_count (lab, 1, NETD_COUNT_FRAMES_SENT), ==, 300);
+  g_assert_cmpuint (frame_lab_count (lab, 1, NETD_COUNT_BYTES_SENT), ==, expected->len);
+  close (fds[1]);
+}
+
 /* --- Frames that are too large for the guest --- */
 
 static void
@@ -850,6 +893,8 @@ main (int argc, char *argv[])
   g_test_add ("/netd/port/waste/to-stuck", Fixture, GUINT_TO_POINTER (WASTE_TO_STUCK), set_up,
               test_waste_is_rationed, tear_down);
   g_test_add ("/netd/port/jumbo", Fixture, GUINT_TO_POINTER (JUMBO), set_up, test_jumbo, tear_down);
+  g_test_add ("/netd/port/partial-writes-of-large", Fixture, GUINT_TO_POINTER (JUMBO), set_up,
+              test_partial_writes_of_large, tear_down);
   result = g_test_run ();
   g_free (no_private_net);
   return result;

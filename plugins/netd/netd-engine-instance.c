@@ -20,6 +20,10 @@
  * Else it makes them anew, with a copy of what is not there yet, so that untouched memory becomes
  * real. */
 #define INSTANCE_MRU (32768 + IP_HEADER + TCP_HEADER)
+/* The same for a guest that takes whole ones. It scales no window, so that 65535 bytes are under way
+ * at most: two segments of this size. Of a larger one, the second would wait for the first to be
+ * acknowledged; of one byte more, it would be followed by one of two bytes. */
+#define INSTANCE_MRU_JUMBO (32767 + IP_HEADER + TCP_HEADER)
 
 static inline guint16
 read_16 (const guint8 *data)
@@ -208,7 +212,7 @@ new_slirp (NetdInstance *self)
     .vhost.s_addr = htonl (host_of (plan, self->kind)),
     .vdhcp_start.s_addr = htonl (self->engine->config.ip),
     .if_mtu = INSTANCE_MTU,
-    .if_mru = plan->mtu > INSTANCE_MRU ? INSTANCE_MTU : INSTANCE_MRU,
+    .if_mru = plan->mtu > INSTANCE_MRU ? INSTANCE_MRU_JUMBO : INSTANCE_MRU,
     .disable_host_loopback = self->kind != NETD_INSTANCE_ALIAS,
     .disable_dns = true,
     .disable_dhcp = true,

@@ -378,7 +378,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--engine", action="append", help="only these")
     parser.add_argument("--only", choices=["bytes", "latency", "idle", "memory", "flows"])
     arguments = parser.parse_args()

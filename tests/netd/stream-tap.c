@@ -172,6 +172,18 @@ deliver (Bridge *bridge, const uint8_t *buffer, size_t have)
   return (ssize_t) at;
 }
 
+/* Waits in poll(), as QEMU does: a read that sleeps would also be woken each time that the peer has
+ * taken something, which that has to pay for. */
+static ssize_t
+read_some (int connection, uint8_t *buffer, size_t size)
+{
+  struct pollfd ready = { .fd = connection, .events = POLLIN };
+
+  if (poll (&ready, 1, -1) < 0)
+    return -1;
+  return recv (connection, buffer, size, MSG_DONTWAIT);
+}
+
 /* Until the peer is gone, or sends what is no frame. */
 static void
 stream_to_device (Bridge *bridge, int connection, uint8_t *buffer)
@@ -180,10 +192,10 @@ stream_to_device (Bridge *bridge, int connection, uint8_t *buffer)
 
   for (;;)
     {
-      ssize_t n = read (connection, buffer + have, BUFFER_SIZE - have);
+      ssize_t n = read_some (connection, buffer + have, BUFFER_SIZE - have);
       ssize_t used;
 
-      if (n < 0 && errno == EINTR)
+      if (n < 0 && (errno == EINTR || errno == EAGAIN))
         continue;
       if (n <= 0)
         return;

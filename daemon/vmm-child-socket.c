@@ -3,8 +3,9 @@
  *
  * A socket that exists proves nothing: the program may not serve it yet, or never. So an attempt
  * is a connection and a real question, it has its own time limit, and the next one follows after a
- * short pause until the overall limit. The program's exit ends it at once. There is nothing to
- * wait for in between: a socket file appears before its owner listens.
+ * short pause until the overall limit. The program's exit ends it at once. As long as there is no
+ * socket nothing is tried: its appearance is an event. That its owner listens is none, but follows
+ * within a system call or two.
  *
  * QEMU's control socket, swtpm's and the monitor's differ only in the question and in the texts.
  */
@@ -20,9 +21,12 @@
 #include <unistd.h>
 
 #include "interfaces/vmm-error.h"
+#include "vmm-arrival-watch.h"
 #include "vmm-file.h"
 #include "vmm-source.h"
 
+/* Between two attempts; the first ones follow closely. */
+#define PAUSE_FIRST_MS 1
 #define PAUSE_MS 20
 #define TAIL_SIZE (8 * 1024)
 
@@ -38,9 +42,11 @@ typedef struct
   GCancellable *attempt; /* of the running handshake */
   GSource *cancelled_source;
   gulong exited_handler;
+  VmmArrivalWatch *arrival; /* NULL where none can be had: then it is tried again and again */
   guint limit_source;
   guint attempt_source;
   guint pause_source;
+  guint pause_ms;
   gboolean ended_by_exit;
 } Dial;
 
@@ -58,6 +64,7 @@ settle (Dial *dial)
   g_clear_handle_id (&dial->limit_source, g_source_remove);
   g_clear_handle_id (&dial->attempt_source, g_source_remove);
   g_clear_handle_id (&dial->pause_source, g_source_remove);
+  g_clear_pointer (&dial->arrival, vmm_arrival_watch_free);
   if (dial->attempt != NULL)
     g_cancellable_cancel (dial->attempt);
   g_clear_object (&dial->attempt);
@@ -187,11 +194,38 @@ pause_cb (gpointer user_data)
 }
 
 static void
-try_later (Dial *dial, const char *failure)
+note_failure (Dial *dial, const char *failure)
 {
   g_free (dial->last_failure);
   dial->last_failure = g_strdup (failure);
-  dial->pause_source = g_timeout_add (PAUSE_MS, pause_cb, dial);
+}
+
+static void
+try_later (Dial *dial, const char *failure)
+{
+  note_failure (dial, failure);
+  dial->pause_source = g_timeout_add (dial->pause_ms, pause_cb, dial);
+  dial->pause_ms = MIN (dial->pause_ms * 2, PAUSE_MS);
+}
+
+static void
+arrived_cb (gpointer user_data)
+{
+  Dial *dial = user_data;
+
+  if (dial->attempt != NULL)
+    return;
+  g_clear_handle_id (&dial->pause_source, g_source_remove);
+  try_now (dial);
+}
+
+static void
+fail_to_connect (Dial *dial, const GError *error)
+{
+  if (dial->arrival != NULL && g_error_matches (error, G_IO_ERROR, G_IO_ERROR_NOT_FOUND))
+    note_failure (dial, error->message);
+  else
+    try_later (dial, error->message);
 }
 
 static gboolean
@@ -286,7 +320,7 @@ look_now (Dial *dial)
 
   if (!is_bound (dial->socket_path, &error))
     {
-      try_later (dial, error->message);
+      fail_to_connect (dial, error);
       return;
     }
   task = settle (dial);
@@ -308,7 +342,7 @@ try_now (Dial *dial)
   socket = connect_now (dial->socket_path, &error);
   if (socket == NULL)
     {
-      try_later (dial, error->message);
+      fail_to_connect (dial, error);
       return;
     }
   dial->attempt = g_cancellable_new ();
@@ -331,12 +365,14 @@ dial_new (const VmmChildSocket *config)
   dial->log_path = g_strdup (config->log_path);
   dial->limit_format = g_strdup (config->limit_format);
   dial->exited_text = g_strdup (config->exited_text);
+  dial->pause_ms = PAUSE_FIRST_MS;
   return dial;
 }
 
 static void
 watch (Dial *dial, GCancellable *cancellable)
 {
+  dial->arrival = vmm_arrival_watch_new (dial->socket_path, arrived_cb, dial);
   dial->limit_source = g_timeout_add (dial->config.limit_ms, limit_cb, dial);
   if (dial->config.process != NULL)
     dial->exited_handler

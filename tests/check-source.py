@@ -46,7 +46,7 @@ LAYERS = [
             "vmm-ssh",
         ],
     ),
-    ("base", ["vmm-account", "vmm-coalesced-file", "vmm-etag", "vmm-json", "vmm-time", "vmm-file", "vmm-log", "vmm-state-lock", "vmm-version", "vmm-call", "vmm-exposition", "vmm-line", "vmm-random", "vmm-socket-watch", "vmm-source"]),
+    ("base", ["vmm-account", "vmm-arrival-watch", "vmm-coalesced-file", "vmm-etag", "vmm-json", "vmm-time", "vmm-file", "vmm-log", "vmm-state-lock", "vmm-version", "vmm-call", "vmm-exposition", "vmm-line", "vmm-random", "vmm-socket-watch", "vmm-source"]),
 ]
 RANK = {name: len(LAYERS) - i for i, (name, _) in enumerate(LAYERS)}
 

@@ -20,9 +20,9 @@
  * Else it makes them anew, with a copy of what is not there yet, so that untouched memory becomes
  * real. */
 #define INSTANCE_MRU (32768 + IP_HEADER + TCP_HEADER)
-/* The same for a guest that takes whole ones. It scales no window, so that 65535 bytes are under way
- * at most: two segments of this size. Of a larger one, the second would wait for the first to be
- * acknowledged; of one byte more, it would be followed by one of two bytes. */
+/* The same for a guest that takes whole ones. It scales no window, so that 65535 bytes are under
+ * way at most: two segments of this size. Of a larger one, the second would wait for the first to
+ * be acknowledged; of one byte more, it would be followed by one of two bytes. */
 #define INSTANCE_MRU_JUMBO (32767 + IP_HEADER + TCP_HEADER)
 
 static inline guint16
@@ -244,8 +244,8 @@ introduce_guest (NetdInstance *self)
 {
   const NetdEngineConfig *config = &self->engine->config;
   guint8 frame[64];
-  gsize length = netd_packet_build_arp (frame, sizeof frame, 1, &config->mac, config->ip, NULL,
-                                        config->ip);
+  gsize length
+      = netd_packet_build_arp (frame, sizeof frame, 1, &config->mac, config->ip, NULL, config->ip);
 
   slirp_input (self->slirp, frame, (int) length);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Starts the processes of a VM: the network's port, the vTPM, the vsock device, QEMU, the monitor;
+/* Starts the processes of a VM: the network's port, the vsock device, the vTPM, QEMU, the monitor;
  * then lets the guest run.
  *
  * QEMU starts stopped. The guest runs only when the monitor listens and the record that names the
@@ -12,12 +12,9 @@
 #include "interfaces/vmm-error.h"
 #include "vmm-log.h"
 #include "vmm-machine-private.h"
-#include "vmm-tpm-state.h"
-#include "vmm-tpm.h"
 #include "vmm-vsock.h"
 
 #define CONTINUE_LIMIT_MS 10000
-#define HELPER_GRACE_MS 5000
 
 /* What the host offers. */
 
@@ -66,12 +63,12 @@ attached_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 }
 
 void
-vmm_machine_attach_async (gpointer subject, GCancellable *cancellable,
-                          GAsyncReadyCallback callback, gpointer user_data)
+vmm_machine_attach_async (gpointer subject, GCancellable *cancellable, GAsyncReadyCallback callback,
+                          gpointer user_data)
 {
   VmmMachine *self = subject;
-  GTask *task = vmm_machine_step_task (subject, cancellable, callback, user_data,
-                                       vmm_machine_attach_async);
+  GTask *task
+      = vmm_machine_step_task (subject, cancellable, callback, user_data, vmm_machine_attach_async);
   g_autofree char *socket_path = vmm_machine_dup_path (self, "net.sock");
   g_autofree char *metadata_path = vmm_machine_dup_path (self, "metadata.sock");
   GError *error = NULL;
@@ -85,9 +82,8 @@ vmm_machine_attach_async (gpointer subject, GCancellable *cancellable,
       g_object_unref (task);
       return;
     }
-  vmm_network_table_attach_async (self->context->networks, self->record->network,
-                                  self->record->id, socket_path, metadata_path, cancellable,
-                                  attached_cb, task);
+  vmm_network_table_attach_async (self->context->networks, self->record->network, self->record->id,
+                                  socket_path, metadata_path, cancellable, attached_cb, task);
 }
 
 /* Ending a process, for undo, for a delete and after QEMU's own end. */
@@ -121,8 +117,8 @@ void
 vmm_machine_end_process_async (VmmMachine *self, VmmProcessRole role, guint grace_ms,
                                GAsyncReadyCallback callback, gpointer user_data)
 {
-  g_autoptr (GTask) task = vmm_machine_step_task (self, NULL, callback, user_data,
-                                                  vmm_machine_end_process_async);
+  g_autoptr (GTask) task
+      = vmm_machine_step_task (self, NULL, callback, user_data, vmm_machine_end_process_async);
   VmmProcess *process = self->processes[role];
 
   if (process == NULL || vmm_process_has_exited (process))
@@ -168,15 +164,15 @@ end_helper (GTask *task, VmmProcessRole role)
       return;
     }
   g_task_set_task_data (task, GUINT_TO_POINTER (role), NULL);
-  vmm_machine_end_process_async (g_task_get_source_object (task), role, HELPER_GRACE_MS,
+  vmm_machine_end_process_async (g_task_get_source_object (task), role, VMM_MACHINE_HELPER_GRACE_MS,
                                  helper_ended_cb, task);
 }
 
 void
 vmm_machine_end_helpers_async (VmmMachine *self, GAsyncReadyCallback callback, gpointer user_data)
 {
-  GTask *task = vmm_machine_step_task (self, NULL, callback, user_data,
-                                       vmm_machine_end_helpers_async);
+  GTask *task
+      = vmm_machine_step_task (self, NULL, callback, user_data, vmm_machine_end_helpers_async);
 
   end_helper (task, VMM_PROCESS_ROLE_TPM);
 }
@@ -189,146 +185,6 @@ undone_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 
   vmm_machine_end_process_finish (VMM_MACHINE (source), result, &error);
   vmm_machine_step_return (task, error, NULL);
-}
-
-/* The vTPM. */
-
-static void
-tpm_started_cb (GObject *source, GAsyncResult *result, gpointer user_data)
-{
-  g_autoptr (GTask) task = user_data;
-  VmmMachine *self = g_task_get_source_object (task);
-  GError *error = NULL;
-  g_autoptr (VmmProcess) process = vmm_tpm_start_finish (result, &error);
-
-  if (process != NULL)
-    {
-      vmm_machine_set_process (self, VMM_PROCESS_ROLE_TPM, process);
-      vmm_machine_save (self);
-    }
-  vmm_machine_step_return (task, error, "start swtpm: ");
-}
-
-static void
-start_tpm (GTask *task)
-{
-  VmmMachine *self = g_task_get_source_object (task);
-  g_autofree char *directory = vmm_machine_dup_path (self, "tpm");
-
-  vmm_tpm_start_async (self->context->launcher, self->record->id, directory,
-                       g_task_get_cancellable (task), tpm_started_cb, task);
-}
-
-static void
-tpm_set_up_cb (GObject *source, GAsyncResult *result, gpointer user_data)
-{
-  g_autoptr (GTask) task = user_data;
-  GError *error = NULL;
-
-  if (vmm_tpm_setup_finish (result, &error))
-    start_tpm (g_steal_pointer (&task));
-  else
-    vmm_machine_step_return (task, error, "set up the vtpm: ");
-}
-
-/* An installer's first start is the one time that there is no state. */
-static void
-set_tpm_up (GTask *task)
-{
-  VmmMachine *self = g_task_get_source_object (task);
-  g_autofree char *directory = vmm_machine_dup_path (self, "tpm");
-
-  if (g_strcmp0 (self->boot_phase, "install") == 0)
-    {
-      vmm_tpm_setup_async (self->context->launcher, self->record->id, directory,
-                           g_task_get_cancellable (task), tpm_set_up_cb, task);
-      return;
-    }
-  vmm_machine_step_return (task,
-                           vmm_error_new (VMM_ERROR_INTERNAL,
-                                          "the vtpm's state is lost, and there is no good copy; "
-                                          "what was sealed to it cannot be opened any more"),
-                           "start swtpm: ");
-  g_object_unref (task);
-}
-
-static void
-tpm_mended_cb (GObject *source, GAsyncResult *result, gpointer user_data)
-{
-  GTask *task = user_data;
-  VmmMachine *self = g_task_get_source_object (task);
-  VmmTpmState state = VMM_TPM_STATE_NONE;
-  GError *error = NULL;
-
-  if (!vmm_tpm_state_mend_finish (result, &state, &error))
-    {
-      vmm_machine_step_return (task, error, "start swtpm: ");
-      g_object_unref (task);
-      return;
-    }
-  if (state == VMM_TPM_STATE_RESTORED)
-    {
-      self->record->tpm_restored_at = g_get_real_time ();
-      vmm_log_warning ("the state of the vtpm was lost or torn, the last good copy is used", "vm",
-                       self->record->id, NULL);
-    }
-  if (state == VMM_TPM_STATE_NONE)
-    set_tpm_up (task);
-  else
-    start_tpm (task);
-}
-
-static void
-helpers_ended_cb (GObject *source, GAsyncResult *result, gpointer user_data)
-{
-  VmmMachine *self = VMM_MACHINE (source);
-  g_autofree char *directory = vmm_machine_dup_path (self, "tpm");
-  g_autofree char *good_directory = vmm_machine_dup_path (self, "tpm.good");
-
-  vmm_tpm_state_mend_async (directory, good_directory, tpm_mended_cb, user_data);
-}
-
-static void
-tpm_kept_cb (GObject *source, GAsyncResult *result, gpointer user_data)
-{
-  g_autoptr (GTask) task = user_data;
-  VmmMachine *self = g_task_get_source_object (task);
-  g_autoptr (GError) error = NULL;
-
-  if (!vmm_tpm_state_keep_finish (result, &error))
-    vmm_log_warning ("the state of the vtpm could not be copied", "vm", self->record->id, "error",
-                     error->message, NULL);
-  g_task_return_boolean (task, TRUE);
-}
-
-void
-vmm_machine_keep_tpm_async (VmmMachine *self, GAsyncReadyCallback callback, gpointer user_data)
-{
-  GTask *task
-      = vmm_machine_step_task (self, NULL, callback, user_data, vmm_machine_keep_tpm_async);
-  g_autofree char *directory = vmm_machine_dup_path (self, "tpm");
-  g_autofree char *good_directory = vmm_machine_dup_path (self, "tpm.good");
-
-  vmm_tpm_state_keep_async (directory, good_directory, tpm_kept_cb, task);
-}
-
-static void
-tpm_async (gpointer subject, GCancellable *cancellable, GAsyncReadyCallback callback,
-           gpointer user_data)
-{
-  GTask *task = vmm_machine_step_task (subject, cancellable, callback, user_data, tpm_async);
-
-  /* One that would not end after the last run. */
-  vmm_machine_end_helpers_async (subject, helpers_ended_cb, task);
-}
-
-static void
-undo_tpm_async (gpointer subject, GCancellable *cancellable, GAsyncReadyCallback callback,
-                gpointer user_data)
-{
-  GTask *task = vmm_machine_step_task (subject, NULL, callback, user_data, undo_tpm_async);
-
-  vmm_machine_end_process_async (subject, VMM_PROCESS_ROLE_TPM, HELPER_GRACE_MS, undone_cb, task);
 }
 
 /* The vsock device, where it is a program. */
@@ -355,24 +211,29 @@ start_vsock (GTask *task)
   VmmMachine *self = g_task_get_source_object (task);
 
   vmm_vsock_start_async (self->context->launcher, self->record->id, self->directory,
-                         self->record->cid, g_task_get_cancellable (task), vsock_started_cb,
-                         task);
+                         self->record->cid, g_task_get_cancellable (task), vsock_started_cb, task);
 }
 
+static void
+helpers_ended_cb (GObject *source, GAsyncResult *result, gpointer user_data)
+{
+  g_autoptr (GTask) task = user_data;
+  VmmMachine *self = VMM_MACHINE (source);
+
+  if (self->ways.vsock == VMM_HOST_VSOCK_VHOST_USER)
+    start_vsock (g_steal_pointer (&task));
+  else
+    g_task_return_boolean (task, TRUE);
+}
+
+/* The first of the helpers: before it, those go that would not end after the last run. */
 static void
 vsock_async (gpointer subject, GCancellable *cancellable, GAsyncReadyCallback callback,
              gpointer user_data)
 {
-  VmmMachine *self = subject;
   GTask *task = vmm_machine_step_task (subject, cancellable, callback, user_data, vsock_async);
 
-  if (self->ways.vsock == VMM_HOST_VSOCK_VHOST_USER)
-    {
-      start_vsock (task);
-      return;
-    }
-  g_task_return_boolean (task, TRUE);
-  g_object_unref (task);
+  vmm_machine_end_helpers_async (subject, helpers_ended_cb, task);
 }
 
 static void
@@ -381,8 +242,8 @@ undo_vsock_async (gpointer subject, GCancellable *cancellable, GAsyncReadyCallba
 {
   GTask *task = vmm_machine_step_task (subject, NULL, callback, user_data, undo_vsock_async);
 
-  vmm_machine_end_process_async (subject, VMM_PROCESS_ROLE_VSOCK, HELPER_GRACE_MS, undone_cb,
-                                 task);
+  vmm_machine_end_process_async (subject, VMM_PROCESS_ROLE_VSOCK, VMM_MACHINE_HELPER_GRACE_MS,
+                                 undone_cb, task);
 }
 
 /* The monitor. */
@@ -434,8 +295,7 @@ monitor_async (gpointer subject, GCancellable *cancellable, GAsyncReadyCallback 
   config.directory = self->directory;
   config.cid = self->record->cid;
   config.notify_port = self->record->notify_port;
-  vmm_witness_start_async (self->context->launcher, &config, cancellable, monitor_started_cb,
-                           task);
+  vmm_witness_start_async (self->context->launcher, &config, cancellable, monitor_started_cb, task);
 }
 
 static void
@@ -448,7 +308,8 @@ undo_monitor_async (gpointer subject, GCancellable *cancellable, GAsyncReadyCall
   if (self->witness != NULL)
     vmm_witness_close (self->witness);
   vmm_machine_set_witness (self, NULL);
-  vmm_machine_end_process_async (self, VMM_PROCESS_ROLE_MONITOR, HELPER_GRACE_MS, undone_cb, task);
+  vmm_machine_end_process_async (self, VMM_PROCESS_ROLE_MONITOR, VMM_MACHINE_HELPER_GRACE_MS,
+                                 undone_cb, task);
 }
 
 /* The guest runs. */
@@ -484,8 +345,8 @@ processes_recorded_cb (GObject *source, GAsyncResult *result, gpointer user_data
       return;
     }
   vmm_machine_forget_held (self);
-  vmm_qmp_execute_async (self->qmp, "cont", NULL, CONTINUE_LIMIT_MS,
-                         g_task_get_cancellable (task), continued_cb, g_object_ref (task));
+  vmm_qmp_execute_async (self->qmp, "cont", NULL, CONTINUE_LIMIT_MS, g_task_get_cancellable (task),
+                         continued_cb, g_object_ref (task));
 }
 
 static void
@@ -520,10 +381,11 @@ intent_async (gpointer subject, GCancellable *cancellable, GAsyncReadyCallback c
 
 #define BOOT_STEPS                                                                                 \
   { "host", ways_async, vmm_machine_step_finish, NULL, NULL },                                     \
-      { "attach", vmm_machine_attach_async, vmm_machine_step_finish, NULL, NULL },                     \
-      { "tpm", tpm_async, vmm_machine_step_finish, undo_tpm_async, vmm_machine_step_finish },      \
+      { "attach", vmm_machine_attach_async, vmm_machine_step_finish, NULL, NULL },                 \
       { "vsock", vsock_async, vmm_machine_step_finish, undo_vsock_async,                           \
         vmm_machine_step_finish },                                                                 \
+      { "tpm", vmm_machine_start_tpm_async, vmm_machine_step_finish,                               \
+        vmm_machine_undo_start_tpm_async, vmm_machine_step_finish },                               \
       { "qemu", vmm_machine_qemu_start_async, vmm_machine_step_finish,                             \
         vmm_machine_qemu_undo_async, vmm_machine_step_finish },                                    \
       { "monitor", monitor_async, vmm_machine_step_finish, undo_monitor_async,                     \

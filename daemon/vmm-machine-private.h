@@ -16,7 +16,8 @@ G_BEGIN_DECLS
  *   vmm-machine-queue.c        operations one after the other, and who waits for them
  *   vmm-machine-operations.c   create, start, the boot after the installer, delete
  *   vmm-machine-steps.c        provision and discard
- *   vmm-machine-boot.c         attach, vTPM, monitor, run; vmm-machine-qemu.c starts QEMU
+ *   vmm-machine-boot.c         attach, vsock, monitor, run; vmm-machine-tpm.c: the vTPM;
+ *                              vmm-machine-qemu.c starts QEMU
  *   vmm-machine-run.c          processes and timer of a running guest
  *   vmm-machine-journal.c      what the journal and QEMU tell of it
  *   vmm-machine-exit.c         what follows the end of QEMU
@@ -33,6 +34,9 @@ VmmMachineWait *vmm_machine_wait_new (VmmMachine *self, GCancellable *cancellabl
 void vmm_machine_wait_return (VmmMachineWait *wait, const GError *error);
 /* Answers all of a list and empties it. */
 void vmm_machine_waits_return (GQueue *waits, const GError *error);
+
+/* The state of a new vTPM, while it is being made. */
+typedef struct _VmmMachineTpmMaking VmmMachineTpmMaking;
 
 /* Why an operation in flight is given up. */
 typedef enum
@@ -88,6 +92,7 @@ struct _VmmMachine
   VmmQmp *qmp;
   VmmWitness *witness;
   GCancellable *reconnect; /* of a witness that was lost; NULL when none is in flight */
+  VmmMachineTpmMaking *tpm_making; /* NULL when there is none, and none to be heard of */
   VmmAttachment *attachment; /* to its network; NULL before the first boot */
   const char *boot_phase;
   gboolean qemu_answered; /* on QMP, in this start */
@@ -169,9 +174,22 @@ void vmm_machine_qemu_undo_async (gpointer subject, GCancellable *cancellable,
 /* Ends what is left of an earlier run's helpers; goes on whatever comes of it. */
 void vmm_machine_end_helpers_async (VmmMachine *self, GAsyncReadyCallback callback,
                                     gpointer user_data);
+
+/* vmm-machine-tpm.c */
+/* Begins to make its state, within a create; starting it waits for that. */
+void vmm_machine_make_tpm_async (gpointer subject, GCancellable *cancellable,
+                                 GAsyncReadyCallback callback, gpointer user_data);
+void vmm_machine_undo_make_tpm_async (gpointer subject, GCancellable *cancellable,
+                                      GAsyncReadyCallback callback, gpointer user_data);
+void vmm_machine_start_tpm_async (gpointer subject, GCancellable *cancellable,
+                                  GAsyncReadyCallback callback, gpointer user_data);
+void vmm_machine_undo_start_tpm_async (gpointer subject, GCancellable *cancellable,
+                                       GAsyncReadyCallback callback, gpointer user_data);
 /* Copies the state of the vTPM while it is known to be good. A failure is only logged. */
 void vmm_machine_keep_tpm_async (VmmMachine *self, GAsyncReadyCallback callback,
                                  gpointer user_data);
+/* What a helper has to end by itself. */
+#define VMM_MACHINE_HELPER_GRACE_MS 5000
 /* Stops the process of a role, if there is one, and forgets it. */
 void vmm_machine_end_process_async (VmmMachine *self, VmmProcessRole role, guint grace_ms,
                                     GAsyncReadyCallback callback, gpointer user_data);

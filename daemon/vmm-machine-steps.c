@@ -419,6 +419,8 @@ close_forwards_async (gpointer subject, GCancellable *cancellable, GAsyncReadyCa
 static const VmmStep provision_steps[] = {
   { "record", record_async, vmm_machine_step_finish, remove_directory_async,
     vmm_machine_step_finish },
+  { "vtpm", vmm_machine_make_tpm_async, vmm_machine_step_finish, vmm_machine_undo_make_tpm_async,
+    vmm_machine_step_finish },
   { "identity", files_async, vmm_machine_step_finish, NULL, NULL },
   { "volume", volume_async, vmm_machine_step_finish, undo_volume_async, vmm_machine_step_finish },
   { "lease", vmm_machine_lease_async, vmm_machine_step_finish, unlease_async,

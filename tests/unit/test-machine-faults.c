@@ -200,7 +200,7 @@ test_create_order (void)
   g_assert_cmpstr (error->message, ==, "start qemu: " FAULT);
   log = test_fakes_dup_log ();
   g_assert_cmpstr (log, ==,
-                   "storage.acquire vm-" ID "\nnetwork.attach " ID "\nlauncher.start tpm-setup\n"
+                   "launcher.start tpm-setup\nstorage.acquire vm-" ID "\nnetwork.attach " ID "\n"
                    "launcher.start tpm\n"
                    "launcher.start qemu\nprocess.stop tpm\nnetwork.detach " ID "\n"
                    "storage.remove vm-" ID "\nattestor.forget " ID "\n");

@@ -60,7 +60,7 @@ test_starts (Fixture *fixture, gconstpointer data)
   g_assert_true (machine_fixture_create (machine, &error));
   g_assert_no_error (error);
   log = test_fakes_dup_log ();
-  g_assert_nonnull (strstr (log, "launcher.start tpm\nlauncher.start vsock\n"
+  g_assert_nonnull (strstr (log, "launcher.start vsock\nlauncher.start tpm\n"
                                  "launcher.start qemu\nlauncher.start monitor\n"));
   qemu = dup_arguments ("qemu");
   g_assert_nonnull (strstr (qemu, chardev));

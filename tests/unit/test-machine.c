@@ -70,7 +70,7 @@ test_create (void)
   log = test_fakes_dup_log ();
   /* The installer of the fakes may have ended already. */
   g_assert_true (g_str_has_prefix (
-      log, "storage.acquire vm-" ID "\nnetwork.attach " ID "\nlauncher.start tpm-setup\n"
+      log, "launcher.start tpm-setup\nstorage.acquire vm-" ID "\nnetwork.attach " ID "\n"
            "launcher.start tpm\nlauncher.start qemu\nlauncher.start monitor\n"));
   machine_fixture_await_state (fixture, VMM_MACHINE_READY);
   g_assert_cmpstr (states->str, ==, "installing booting ready ");

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Figures of real VMs: what the daemon itself adds until QEMU answers, and how long the mini guest takes
-until it is ready.
+"""Figures of real VMs: what the daemon itself adds until QEMU answers and its monitor watches it, and how long the
+mini guest takes until it is ready.
 
 The first is the time of a create_vm request less that of the same programs with the same arguments
 started one after the other by hand, in turns with the requests. Rows as those of bench.py."""
@@ -70,15 +70,17 @@ class Daemon:
         self.process.wait(DEADLINE)
 
 
-def wait_socket(path, greeting):
-    """Until somebody listens there, and has said something if it is to."""
+def wait_answer(path):
+    """Until QEMU has answered a command there."""
     end = time.monotonic() + DEADLINE
     while time.monotonic() < end:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
             try:
                 channel.connect(str(path))
-                if greeting:
-                    channel.recv(1)
+                lines = channel.makefile()
+                lines.readline()
+                channel.sendall(b'{"execute":"qmp_capabilities"}\n')
+                lines.readline()
                 return
             except (FileNotFoundError, ConnectionRefusedError):
                 time.sleep(0.0005)
@@ -127,7 +129,7 @@ class Bare:
             started.append(self.start("vsock", where))
             wait_path(where / "vhost.sock")
         started.append(self.start("qemu", where))
-        wait_socket(where / "qmp.sock", True)
+        wait_answer(where / "qmp.sock")
         took = time.monotonic() - begin
         for process in reversed(started):
             process.kill()

@@ -6,7 +6,7 @@
 G_BEGIN_DECLS
 
 /* Starts swtpm for a VM and waits until its control socket has answered CMD_GET_CAPABILITY:
- * probes every 20 ms for up to 5 s. On failure the process is stopped. directory is
+ * probes as soon as there is one, for up to 5 s. On failure the process is stopped. directory is
  * vms/<id>/tpm, made 0700; a stale socket is removed, the log of the run before is kept as
  * swtpm.prev.log. */
 void vmm_tpm_start_async (VmmLauncher *launcher, const char *vm_id, const char *directory,

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Figures of real VMs: what the daemon itself adds until QEMU answers and its monitor watches it, and how long the
-mini guest takes until it is ready.
+mini guest takes until it is ready, and the whole Debian where its image is there ('./run test --all' builds it).
 
 The first is the time of a create_vm request less that of the same programs with the same arguments
 started one after the other by hand, in turns with the requests. Rows as those of bench.py."""
@@ -25,6 +25,7 @@ import time
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 ROUNDS = 11
 DEADLINE = 600
+REAL_GUEST = SOURCE / ".deps/guest/images"
 HELPERS = ("plugins/netd", "daemon/monitor")
 
 
@@ -36,7 +37,8 @@ class Daemon:
         self.process = subprocess.Popen(
             [build / "daemon/vm-manager", "serve", "--listen=127.0.0.1:0", f"--listen-unix={root}/api.sock",
              f"--state-dir={self.state}", f"--image-dir={images}", f"--plugin-dir={build}/plugins", "--launcher=process",
-             "--network=slirp", "--storage=files", "--attestation=noop", "--config="],
+             "--network=slirp", "--storage=files", "--attestation=noop", "--install-timeout=1h", "--boot-timeout=1h",
+             "--config="],
             stderr=subprocess.PIPE, text=True, env=environment)
         lines = []
         for line in self.process.stderr:
@@ -58,9 +60,9 @@ class Daemon:
             raise SystemExit(f"{method} {path}: {response.status} {text[:2000].decode()}")
         return json.loads(text) if text else None
 
-    def create(self, wait_for):
-        return self.api("POST", "/vms", {"name": "bench", "disk_gib": 1, "memory_mib": 512, "wait_for": wait_for,
-                                         "require_attestation": False})
+    def create(self, wait_for, disk_gib=1, memory_mib=512):
+        return self.api("POST", "/vms", {"name": "bench", "disk_gib": disk_gib, "memory_mib": memory_mib,
+                                         "wait_for": wait_for, "require_attestation": False})
 
     def delete(self, vm):
         self.api("DELETE", f"/vms/{vm['id']}")
@@ -169,26 +171,38 @@ def seconds_between(vm, first, second):
     return seconds(vm[second]) - seconds(vm[first])
 
 
-def boot_times(build, root, report):
-    done = subprocess.run([SOURCE / "images/mini/build"], stdout=subprocess.PIPE, text=True, check=True)
-    daemon = Daemon(build, root, pathlib.Path(done.stdout.strip().splitlines()[-1]))
+def boot_times(build, root, report, name, images, **sizes):
+    daemon = Daemon(build, root, images)
     try:
-        vm = daemon.create("ready")
-        report("mini-install-s", seconds_between(vm, "createdAt", "installedAt"), "s")
-        report("mini-first-boot-s", seconds_between(vm, "bootedAt", "readyAt"), "s")
+        vm = wait_ready(daemon, daemon.create("none", **sizes))
+        report(f"{name}-install-s", seconds_between(vm, "createdAt", "installedAt"), "s")
+        report(f"{name}-first-boot-s", seconds_between(vm, "bootedAt", "readyAt"), "s")
         begin = time.monotonic()
         daemon.api("POST", f"/vms/{vm['id']}/stop")
-        report("mini-stop-s", time.monotonic() - begin, "s")
+        report(f"{name}-stop-s", time.monotonic() - begin, "s")
         vm = wait_ready(daemon, daemon.api("POST", f"/vms/{vm['id']}/start"))
-        report("mini-second-boot-s", seconds_between(vm, "bootedAt", "readyAt"), "s")
+        report(f"{name}-second-boot-s", seconds_between(vm, "bootedAt", "readyAt"), "s")
         daemon.delete(vm)
     finally:
         daemon.end()
 
 
+def mini_guest(build, root, report):
+    done = subprocess.run([SOURCE / "images/mini/build"], stdout=subprocess.PIPE, text=True, check=True)
+    boot_times(build, root, report, "mini", pathlib.Path(done.stdout.strip().splitlines()[-1]))
+
+
+def real_guest(build, root, report):
+    if REAL_GUEST.exists():
+        boot_times(build, root, report, "real", REAL_GUEST, disk_gib=8, memory_mib=1024)
+    else:
+        print("the whole Debian is left out: './run test --all' builds its image", flush=True)
+
+
 def wait_ready(daemon, vm):
-    end = time.monotonic() + DEADLINE
-    while vm["state"] != "ready" and time.monotonic() < end:
+    while vm["state"] != "ready":
+        if vm["state"] in ("failed", "stopped"):
+            raise SystemExit(f"the VM is {vm['state']}: {vm.get('lastError')}")
         time.sleep(0.2)
         vm = daemon.api("GET", f"/vms/{vm['id']}")
     return vm
@@ -208,7 +222,7 @@ def main():
         beside = f"   {peer_name} {peer:.5g}, ratio {ratio:g}" if peer else ""
         print(f"{name:32} {value:>12.5g} {unit:8}{beside}", flush=True)
 
-    for part in (own_share, boot_times):
+    for part in (own_share, mini_guest, real_guest):
         root = pathlib.Path(tempfile.mkdtemp(prefix="vmm.", dir="/tmp"))
         try:
             part(arguments.build.resolve(), root, report)

@@ -3,7 +3,9 @@
 """Real VMs from creation to deletion: daemon, monitor, network, metadata, QEMU, OVMF and swtpm are the real
 ones, the guest is the mini guest. Speaks TAP.
 
-Usage: test-first-vm.py PROGRAM PLUGIN-FOLDERS HELPER-FOLDERS
+Usage: test-first-vm.py PROGRAM PLUGIN-FOLDERS HELPER-FOLDERS [QEMU-SUITE]
+
+With the host's QEMU, or with that of another suite of Debian.
 
 The tests are in an order: all use the same VMs, since a boot takes a dozen seconds where the processor is
 emulated. "one" and "two" are on one network, "far" on another with the same addresses.
@@ -29,7 +31,8 @@ sys.path.insert(0, str(ROOT / "tests/integration"))
 import daemon as kit  # noqa: E402
 from daemon import Daemon, Skip, eventually, run  # noqa: E402
 
-PROGRAM, PLUGINS, HELPERS = sys.argv[1:]
+PROGRAM, PLUGINS, HELPERS = sys.argv[1:4]
+QEMU_SUITE = "".join(sys.argv[4:])
 kit.DEADLINE = 30 * 60  # of anything that is waited for; only a hang reaches it
 CIDR = "10.66.0.0/24"
 USER_DATA = '{"ignition":{"version":"3.3.0"},"secret":"cucumber"}'
@@ -45,11 +48,17 @@ def build_image():
     return done.stdout.strip()
 
 
-def path_with_vsock():
-    """With the program that carries a guest's vsock on a host without the kernel's."""
-    done = subprocess.run([ROOT / "tests/debian-unpack", "sid", "vhost-device-vsock"], capture_output=True, text=True,
-                          check=False)
-    folders = [done.stdout.strip() + "/usr/bin"] if done.returncode == 0 else []
+def unpacked(suite, package):
+    """The folder of a package's programs, if it can be had."""
+    done = subprocess.run([ROOT / "tests/debian-unpack", suite, package], capture_output=True, text=True, check=False)
+    return [done.stdout.strip() + "/usr/bin"] if done.returncode == 0 else []
+
+
+def path_of_programs():
+    """With the program that carries a guest's vsock on a host without the kernel's, and the QEMU that is wanted."""
+    folders = unpacked("sid", "vhost-device-vsock")
+    if QEMU_SUITE:
+        folders += unpacked(QEMU_SUITE, "qemu-system-x86") or [f"/no QEMU of {QEMU_SUITE} can be had"]
     return os.pathsep.join([*folders, os.environ["PATH"]])
 
 
@@ -122,7 +131,7 @@ class Lab:
     def __init__(self, images):
         self.daemon = Daemon(PROGRAM, PLUGINS, "--image-dir=" + images, "--attestation=noop", "--install-timeout=30m",
                              "--boot-timeout=30m", "--stop-timeout=10m", images=False, firmware=False,
-                             env={"VM_MANAGER_HELPER_DIR": HELPERS, "PATH": path_with_vsock()}).start()
+                             env={"VM_MANAGER_HELPER_DIR": HELPERS, "PATH": path_of_programs()}).start()
         self.images = images
         self.vms = {}
 
@@ -177,6 +186,8 @@ def say(text):
 def test_vms_become_ready():
     for name in ("one", "two", "far"):
         record = the(name).wait_ready()
+        qemu = os.readlink(f"/proc/{record['processes']['qemu']['pid']}/exe")
+        assert QEMU_SUITE in qemu, qemu
         say(f"{name}: created {record['createdAt']}, installed {record['installedAt']}, booted {record['bootedAt']}, "
             f"ready {record['readyAt']} ({record['accelerator']})")
         assert record["phase"] == "boot" and record["booted"] and not record.get("lastError"), record
@@ -369,7 +380,7 @@ class FirstVM:
 
     def __init__(self, folder, images, *options):
         self.lines = []
-        environment = dict(os.environ, PATH=path_with_vsock())
+        environment = dict(os.environ, PATH=path_of_programs())
         self.process = subprocess.Popen(
             [ROOT / "images/mini/first-vm", "--program", PROGRAM, "--plugins", PLUGINS, "--helpers", HELPERS,
              "--images", images, "--state", os.path.join(folder, "state"), *options],

@@ -3,6 +3,8 @@
 """Figures of the network process beside slirp4netns, passt and gvproxy in the same run, and beside the
 floor: what the same bytes cost when they are only read and written.
 
+slirp4netns is started as Podman starts it: it confines itself, as all others do.
+
 Each carries the traffic of a guest without a processor: a namespace behind a TAP device. What counts is
 the processor time that the network process takes for a byte; rates depend on the machine. Runs are
 interleaved, so that what else the machine does hits all of them. Rows as those of bench.py."""
@@ -121,7 +123,8 @@ class Slirp4netns(Engine):
 
     def start(self):
         self.guest = self.bench.guest(self.machine, "--no-tap")
-        self.start_process("slirp4netns", "--configure", f"--mtu={self.mtu}", self.guest.process.pid, "tap0")
+        self.start_process("slirp4netns", "--configure", f"--mtu={self.mtu}", "--disable-host-loopback",
+                           "--enable-sandbox", "--enable-seccomp", self.guest.process.pid, "tap0")
         netd.eventually(lambda: self.guest.do("execute", words=["ip", "route", "get", netd.OUTSIDE])["status"] == 0,
                         "slirp4netns does not come up", 20)
 

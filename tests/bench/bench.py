@@ -295,6 +295,13 @@ def bench_network(rows, build, root):
             rows.rows += json.loads(found.read_text())
 
 
+def add_figures(rows, build):
+    """What the last './run test' counted: kills, points, executions."""
+    path = build.parent / "figures.json"
+    if path.exists():
+        rows.rows += json.loads(path.read_text())
+
+
 def main():
     parser = argparse.ArgumentParser(prog="./run bench", description="Measures vm-manager.")
     parser.add_argument("--build", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
@@ -310,6 +317,7 @@ def main():
             for daemon in list(Daemon.running):
                 daemon.end(signal.SIGKILL)
             shutil.rmtree(root, ignore_errors=True)
+    add_figures(rows, build)
     if arguments.json:
         arguments.json.write_text(json.dumps(rows.rows, indent=2) + "\n")
 

@@ -355,6 +355,7 @@ set_lasting (const char *value)
 {
   test_fakes.has_lasting = TRUE;
   test_fakes.lasting_ends = g_strcmp0 (value, "no") == 0;
+  test_fakes.lasting_all = g_strcmp0 (value, "all") == 0;
 }
 
 /* Whether the item was ours. */

@@ -49,7 +49,7 @@ G_BEGIN_DECLS
  *   unavailable=KIND      launcher, network, storage or attestor says that it is not available
  *   outlives              the launcher says that its processes outlive the daemon
  *   lasting               there is another launcher, see lasting-launcher.h; lasting=no: as long
- *                         as the daemon
+ *                         as the daemon; lasting=all: the fakes of VMs are programs, too
  *   unverified            the attestor does not verify
  *   all else              is for the peers, see fake-peers.h
  */
@@ -59,6 +59,7 @@ typedef struct
   gboolean peers;
   gboolean has_lasting;        /* the launcher of that name is to be there, */
   gboolean lasting_ends;       /* and what it starts is to end with the daemon */
+  gboolean lasting_all;        /* and everything that it starts is a process */
   gboolean verifies;           /* TRUE after a reset */
   const char *unavailable[4];  /* by launcher, network, storage, attestor: why; NULL when it is */
   guint16 forward_port;        /* what a forward without a host port gets; 0: a free one */

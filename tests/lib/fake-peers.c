@@ -22,6 +22,7 @@ static const char *const role_names[TEST_N_ROLES] = { "qemu", "tpm", "monitor", 
                                                     "tpm-setup" };
 
 static GHashTable *vms;
+static TestPeerJournalWatch journal_watch;
 
 /* VMs and journals. */
 
@@ -107,6 +108,14 @@ test_vm_journal (TestVm *vm, const char *event, const char *data)
       vm->first_seq++;
     }
   test_peer_foreach_client (vm->peers[TEST_ROLE_MONITOR], send_live, line);
+  if (journal_watch != NULL)
+    journal_watch (event);
+}
+
+void
+test_peer_watch_journal (TestPeerJournalWatch watch)
+{
+  journal_watch = watch;
 }
 
 void

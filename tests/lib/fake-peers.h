@@ -61,6 +61,9 @@ void test_peer_signal (TestPeer *peer, int signum);
 gboolean test_peer_emit (const char *vm_id, const char *what);
 /* Writes an entry into the journal of a VM; data is a JSON object as text, or NULL. */
 void test_peer_journal (const char *vm_id, const char *event, const char *data);
+/* Told of each entry as well: for a QEMU that is a program of its own, beside a real monitor. */
+typedef void (*TestPeerJournalWatch) (const char *event);
+void test_peer_watch_journal (TestPeerJournalWatch watch);
 /* Whether a program of that role runs, and how often the power button of a VM was pressed. */
 gboolean test_peer_is_running (const char *vm_id, const char *role);
 guint test_peer_get_n_powerdowns (const char *vm_id);

@@ -48,7 +48,7 @@ def kill(pid):
 class Fleet:
     """One daemon after the other on one state folder."""
 
-    def __init__(self, build, fake="", program="tests/lib/vm-manager-killable"):
+    def __init__(self, build, fake="", program="tests/lib/vm-manager-killable", launcher="lasting"):
         self.build = os.path.abspath(build)
         self.folder = tempfile.mkdtemp(prefix="vmm-", dir="/tmp")
         self.processes = os.path.join(self.folder, "processes")
@@ -56,6 +56,7 @@ class Fleet:
         self.state = os.path.join(self.folder, "state")
         self.program = os.path.join(self.build, program)
         self.fake = "lasting=all,installer-ms=60" + fake
+        self.launcher = launcher
         self.daemon = None
         os.mkdir(self.processes)
         self.start()
@@ -75,7 +76,7 @@ class Fleet:
             "VMM_FAKE_PROCESSES": self.processes,
             "VMM_KILL_POINTS": self.points,
         }
-        self.daemon = Daemon(self.program, "", "--launcher=lasting", "--network=slirp", "--storage=files",
+        self.daemon = Daemon(self.program, "", "--launcher=" + self.launcher, "--network=slirp", "--storage=files",
                              "--attestation=fake", plugin_dir=self.path("plugins", "tests/lib"), folder=self.folder,
                              env=environment)
 

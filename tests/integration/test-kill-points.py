@@ -155,11 +155,21 @@ def delete_network(fleet):
 # --- what has to hold after it ---
 
 
+def without_the_deaf(fleet, vm):
+    """A start that was being undone may leave QEMU without its monitor: nobody hears its READY=1, and it runs on
+    until it is stopped."""
+    if vm["state"] not in ("booting", "running") or (vm["id"], "monitor") in fleet.running()[0]:
+        return vm
+    fleet.daemon.api("POST", f"/vms/{vm['id']}/stop", status=200)
+    return fleet.vm("vm")
+
+
 def created_or_not(fleet):
     """Gone, to be deleted, or what it would be without the kill; and what was installed starts."""
     vm = fleet.vm("vm")
     if not vm:
         return
+    vm = without_the_deaf(fleet, vm)
     if vm["state"] in LIVE:
         vm = fleet.wait_for("vm", "ready", "stopped", "failed")
     if vm["state"] == "failed":
@@ -184,10 +194,7 @@ def kept(fleet):
 def kept_or_failed(fleet):
     vm = fleet.vm("vm")
     assert vm and "installedAt" in vm, vm
-    if vm["state"] in LIVE and (vm["id"], "monitor") not in fleet.running()[0]:
-        # Nobody hears it say READY=1 any more; it runs on until it is stopped.
-        fleet.daemon.api("POST", f"/vms/{vm['id']}/stop", status=200)
-        vm = fleet.vm("vm")
+    vm = without_the_deaf(fleet, vm)
     if vm["state"] in LIVE:
         vm = fleet.wait_for("vm", "ready", "stopped", "failed")
     if vm["state"] != "ready":

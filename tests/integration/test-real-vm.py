@@ -15,6 +15,7 @@ import signal
 import struct
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 from daemon import Daemon, Skip, eventually, run
 
@@ -47,13 +48,13 @@ def vsock_folder():
     return [os.path.join(unpacked.stdout.strip(), "usr/bin")]
 
 
-def serve():
+def serve(folder=None):
     for program in ("qemu-system-x86_64", "swtpm", "swtpm_setup"):
         if not shutil.which(program):
             raise Skip(f"there is no {program}")
     path = ":".join([*vsock_folder(), os.environ["PATH"]])
     return RealDaemon(PROGRAM, PLUGINS, "--launcher=process", "--network=slirp", "--storage=files",
-                      "--attestation=noop", "--stop-timeout=4s", firmware=False,
+                      "--attestation=noop", "--stop-timeout=4s", firmware=False, folder=folder, images=folder is None,
                       env={"PATH": path, "VM_MANAGER_HELPER_DIR": HELPERS})
 
 
@@ -191,6 +192,48 @@ def test_nothing_is_left():
         assert not left, left
 
 
+def delete_all_of(daemon, vm):
+    daemon.api("DELETE", "/vms/" + vm, status=204)
+    assert not running(vm), running(vm)
+    left = [name for name in glob.glob(daemon.state + "/**", recursive=True) if vm in name]
+    assert not left, left
+    assert daemon.api("GET", "/networks/default", status=200).json["leases"] == []
+
+
+def test_daemon_is_killed():
+    """Its children die with it; the next one says what was lost, and can clear it away."""
+    for state in ("installing", "booting"):
+        first = serve().start()
+        try:
+            body = {"image": "resets", "cpus": 1, "memory_mib": 512, "disk_gib": 1}
+            vm = first.create("web", **body)["id"]
+            eventually(lambda: first.api("GET", "/vms/" + vm, status=200).json["state"] == state, f"not {state}")
+            first.process.kill()
+            first.wait()
+            eventually(lambda: not running(vm), f"{state}: processes outlive the daemon: {running(vm)}")
+            with serve(first.folder) as second:
+                record = second.api("GET", "/vms/" + vm, status=200).json
+                assert record["state"] == "stopped" and not record.get("processes"), record
+                assert f"vm-manager restarted while the VM was {state}" in record["lastError"], record
+                delete_all_of(second, vm)
+        finally:
+            first.clean()
+
+
+def test_calls_at_once():
+    """Of two creates of a name one wins; of two deletes of an installing VM neither leaves anything."""
+    with serve() as daemon, ThreadPoolExecutor(2) as pool:
+        body = {"name": "web", "image": "resets", "cpus": 1, "memory_mib": 512, "disk_gib": 1,
+                "require_attestation": False, "wait_for": "none"}
+        answers = list(pool.map(lambda _: daemon.api("POST", "/vms", body), range(2)))
+        assert sorted(answer.status for answer in answers) == [201, 409], answers
+        [vm] = daemon.vms()
+        answers = list(pool.map(lambda _: daemon.api("DELETE", "/vms/" + vm["id"]), range(2)))
+        statuses = sorted(answer.status for answer in answers)
+        assert statuses[0] == 204 and statuses[1] in (204, 404, 409), answers
+        assert daemon.vms() == [] and not running(vm["id"])
+
+
 run([
     test_host_is_ready,
     test_processes_are_as_recorded,
@@ -198,4 +241,6 @@ run([
     test_torn_tpm_is_given_back,
     test_installer_that_powers_off_has_failed,
     test_nothing_is_left,
+    test_daemon_is_killed,
+    test_calls_at_once,
 ])

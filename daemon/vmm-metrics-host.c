@@ -61,13 +61,21 @@ vmm_machine_get_attestation_state (VmmMachine *machine)
   return VMM_ATTESTATION_PENDING;
 }
 
+/* Between two recorded times. They are of the wall clock, as they outlive the daemon: after one that was
+ * set back nobody knows how long it was, and a sum of such times must never fall. */
+static gboolean
+get_span (gint64 from, gint64 to, double *seconds)
+{
+  *seconds = (to - from) / (double) G_USEC_PER_SEC;
+  return from != 0 && to != 0 && to >= from;
+}
+
 gboolean
 vmm_machine_get_install_seconds (VmmMachine *machine, double *seconds)
 {
   const VmmMachineRecord *record = vmm_machine_get_record (machine);
 
-  *seconds = (record->installed_at - record->created_at) / (double) G_USEC_PER_SEC;
-  return record->installed_at != 0;
+  return get_span (record->created_at, record->installed_at, seconds);
 }
 
 gboolean
@@ -75,8 +83,7 @@ vmm_machine_get_boot_seconds (VmmMachine *machine, double *seconds)
 {
   const VmmMachineRecord *record = vmm_machine_get_record (machine);
 
-  *seconds = (record->ready_at - record->booted_at) / (double) G_USEC_PER_SEC;
-  return record->ready_at != 0 && record->booted_at != 0;
+  return get_span (record->booted_at, record->ready_at, seconds);
 }
 
 guint64

@@ -24,7 +24,7 @@ from daemon import DEADLINE, Daemon, eventually, run
 PROGRAM, PLUGINS = sys.argv[1], sys.argv[2]
 SECONDS = float(os.environ.get("VMM_CHURN_SECONDS", "14"))
 CLIENTS = 8
-ROUND = 25  # VMs of each client
+ROUND = 10  # VMs of each client
 SLACK_KIB = 2048  # an allocator keeps pages of a busier moment
 PER_THOUSAND_KIB = 256
 
@@ -102,7 +102,7 @@ def churn(clients, pool, seconds):
 def test_churn():
     options = os.environ.get("ASAN_OPTIONS", "") + ":quarantine_size_mb=1:thread_local_quarantine_size_kb=64"
     with Daemon(PROGRAM, PLUGINS,
-                env={"ASAN_OPTIONS": options, "VMM_FAKE": "ready-ms=0,installer-ms=0"}) as daemon:
+                env={"ASAN_OPTIONS": options, "VMM_FAKE_FORGETS": "yes", "VMM_FAKE": "ready-ms=0,installer-ms=0"}) as daemon:
         daemon.log = Tail(daemon.log)
         clients = [Client(daemon, number) for number in range(CLIENTS)]
         with concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:

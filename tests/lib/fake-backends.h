@@ -52,6 +52,8 @@ G_BEGIN_DECLS
  *                         as the daemon; lasting=all: the fakes of VMs are programs, too
  *   unverified            the attestor does not verify
  *   all else              is for the peers, see fake-peers.h
+ *
+ * With VMM_FAKE_FORGETS in the environment it keeps neither the log nor journals of VMs that are gone.
  */
 typedef struct
 {

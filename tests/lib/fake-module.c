@@ -3,16 +3,28 @@
  * what to do (see fake-backends.h). */
 
 #include "fake-backends.h"
+#include "fake-peers.h"
 #include "lasting-launcher.h"
 
 G_MODULE_EXPORT void g_io_vmm_fake_backends_load (GIOModule *module);
 G_MODULE_EXPORT void g_io_vmm_fake_backends_unload (GIOModule *module);
 G_MODULE_EXPORT char **g_io_vmm_fake_backends_query (void);
 
+/* Nobody in a daemon reads the log of calls, nor a journal once its VM is gone. */
+static gboolean
+forget_cb (gpointer user_data)
+{
+  test_fakes_clear_log ();
+  test_peer_forget ();
+  return G_SOURCE_CONTINUE;
+}
+
 void
 g_io_vmm_fake_backends_load (GIOModule *module)
 {
   g_type_module_use (G_TYPE_MODULE (module));
+  if (g_getenv ("VMM_FAKE_FORGETS") != NULL)
+    g_timeout_add_seconds (1, forget_cb, NULL);
   test_fakes_configure_from_text (g_getenv ("VMM_FAKE"));
   test_fakes_register ();
   if (test_fakes.has_lasting)

@@ -145,6 +145,7 @@ read_text (const char *path, gsize limit, GError **error)
   g_autofree char *real = realpath (path, NULL);
   g_autoptr (GBytes) content = NULL;
   gconstpointer data;
+  gsize length;
 
   if (real == NULL && errno == ENOENT)
     return NULL;
@@ -152,8 +153,14 @@ read_text (const char *path, gsize limit, GError **error)
   if (content == NULL)
     return NULL;
 
-  data = g_bytes_get_data (content, NULL);
-  return g_strndup (data != NULL ? data : "", g_bytes_get_size (content));
+  data = g_bytes_get_data (content, &length);
+  /* Its text would end there, and what is behind would count for nothing. */
+  if (length > 0 && memchr (data, '\0', length) != NULL)
+    {
+      vmm_set_error (error, VMM_ERROR_INVALID_REQUEST, "there is a zero byte in it");
+      return NULL;
+    }
+  return g_strndup (data != NULL ? data : "", length);
 }
 
 /* The list comes from the manifest, not from the files that are there. */

@@ -159,7 +159,7 @@ read_sizes (JsonObject *object, VmmMachineRecord *self, GError **error)
   gint64 cpus, memory, disk;
 
   if (!read_int (object, "cpus", 0, 1, 256, &cpus, error)
-      || !read_int (object, "memoryMiB", 0, 1, G_MAXINT64 / (1024 * 1024), &memory, error)
+      || !read_int (object, "memoryMiB", 0, 1, VMM_MACHINE_MEMORY_MAX_MIB, &memory, error)
       || !read_int (object, "diskGiB", 0, 1, 4096, &disk, error))
     return FALSE;
   self->cpus = (guint) cpus;
@@ -181,7 +181,8 @@ check_identity (const VmmMachineRecord *self, GError **error)
     return fail (error, "hostname", "must be a DNS label");
   if (!is_hex (self->machine_id, 32))
     return fail (error, "machineID", "must be 32 hexadecimal digits");
-  if (self->ssh_authorized_keys != NULL && g_strv_length (self->ssh_authorized_keys) > MAX_LIST)
+  if (self->ssh_authorized_keys != NULL
+      && g_strv_length (self->ssh_authorized_keys) > VMM_MACHINE_KEYS_MAX)
     return fail (error, "sshAuthorizedKeys", "has too many elements");
   for (guint i = 0; self->ssh_authorized_keys != NULL && self->ssh_authorized_keys[i] != NULL; i++)
     {

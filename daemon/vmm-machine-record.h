@@ -10,6 +10,9 @@ G_BEGIN_DECLS
 
 /* The format of vm.json; a record of a higher number is never touched. */
 #define VMM_MACHINE_RECORD_FORMAT 1
+/* What a record may say; in bytes it still fits a number. */
+#define VMM_MACHINE_MEMORY_MAX_MIB (G_MAXINT64 / (1024 * 1024))
+#define VMM_MACHINE_KEYS_MAX 4096
 
 typedef enum
 {

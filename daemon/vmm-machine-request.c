@@ -143,11 +143,16 @@ check_wish (const Wish *wish, VmmMilestone *milestone, GError **error)
     g_strv_builder_add (problems, "cpus must be 1..256");
   if (wish->memory_mib < MEMORY_MIN_MIB)
     g_strv_builder_add (problems, "memoryMiB must be at least 256");
+  if (wish->memory_mib > VMM_MACHINE_MEMORY_MAX_MIB)
+    g_strv_builder_add (problems, "memoryMiB must be at most 8796093022207");
   if (wish->disk_gib < 1 || wish->disk_gib > DISK_MAX_GIB)
     g_strv_builder_add (problems, "diskGiB must be 1..4096");
   if (!vmm_milestone_from_nick (wish->wait_for, milestone))
     g_strv_builder_add (problems, "waitFor must be none, installed, attested or ready");
   check_metadata (wish->metadata, problems);
+  if (wish->ssh_authorized_keys != NULL
+      && g_strv_length (wish->ssh_authorized_keys) > VMM_MACHINE_KEYS_MAX)
+    g_strv_builder_add (problems, "there can be 4096 ssh authorized keys at most");
   if (!are_single_lines (wish->ssh_authorized_keys))
     g_strv_builder_add (problems, "ssh authorized keys must be single lines");
 

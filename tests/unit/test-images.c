@@ -291,6 +291,17 @@ test_large_policy (Fixture *fixture, gconstpointer data)
   g_assert_nonnull (policy_of (fixture, "a"));
 }
 
+/* What is behind a zero byte would count for nothing. */
+static void
+test_zero_byte (Fixture *fixture, gconstpointer data)
+{
+  g_autofree char *path = g_build_filename (fixture->directory, "a_1.policy.json", NULL);
+
+  add_image (fixture, "a_1");
+  g_assert_true (g_file_set_contents (path, "{}\0{}", 5, NULL));
+  g_assert_null (policy_of (fixture, "a"));
+}
+
 /* A mounted ConfigMap consists of links. */
 static void
 test_links (Fixture *fixture, gconstpointer data)
@@ -398,6 +409,7 @@ main (int argc, char **argv)
   ADD ("kubernetes", test_kubernetes);
   ADD ("policy", test_policy);
   ADD ("large-policy", test_large_policy);
+  ADD ("zero-byte", test_zero_byte);
   ADD ("links", test_links);
   ADD ("json", test_json);
   ADD ("rescan", test_rescan);

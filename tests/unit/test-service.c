@@ -288,6 +288,8 @@ test_create_invalid (Fixture *fixture, gconstpointer data)
       "diskGiB must be 1..4096" },
     { "{'name':'a','cpus':9223372036854775807,'disk_gib':4294967297}",
       "invalid request: cpus must be 1..256; diskGiB must be 1..4096" },
+    { "{'name':'a','memory_mib':8796093022208}",
+      "invalid request: memoryMiB must be at most 8796093022207" },
     { "{'name':'a','ssh_authorized_keys':['a','b\\rc']}",
       "invalid request: ssh authorized keys must be single lines" },
     { "{'name':'a','metadata':{'k':7}}", "invalid request: metadata value of \"k\" *" },

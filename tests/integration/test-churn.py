@@ -26,7 +26,7 @@ SECONDS = float(os.environ.get("VMM_CHURN_SECONDS", "14"))
 CLIENTS = 8
 ROUND = 10  # VMs of each client
 SLACK_KIB = 2048  # an allocator keeps pages of a busier moment
-PER_THOUSAND_KIB = 256
+PER_THOUSAND_KIB = 1536  # the fakes keep the journal of each VM
 SANITIZED_KIB = 32 * 1024  # what a sanitizer keeps of its own; only something gross is seen with one
 
 

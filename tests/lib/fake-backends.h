@@ -53,7 +53,7 @@ G_BEGIN_DECLS
  *   unverified            the attestor does not verify
  *   all else              is for the peers, see fake-peers.h
  *
- * With VMM_FAKE_FORGETS in the environment it keeps neither the log nor journals of VMs that are gone.
+ * With VMM_FAKE_FORGETS in the environment it does not keep the log.
  */
 typedef struct
 {

@@ -47,6 +47,7 @@ typedef struct
   guint attempt_source;
   guint pause_source;
   guint pause_ms;
+  gboolean was_answered; /* but not as it should be: what was wrong tells the most */
   gboolean ended_by_exit;
 } Dial;
 
@@ -165,7 +166,7 @@ limit_cb (gpointer user_data)
   Dial *dial = user_data;
 
   dial->limit_source = 0;
-  if (dial->attempt != NULL)
+  if (dial->attempt != NULL && !dial->was_answered)
     {
       g_free (dial->last_failure);
       dial->last_failure = g_strdup ("no answer");
@@ -264,6 +265,7 @@ handshake_cb (GObject *source, GAsyncResult *result, gpointer user_data)
   g_clear_object (&dial->attempt);
   if (answer == NULL && error->domain != VMM_ERROR)
     {
+      dial->was_answered = TRUE;
       try_later (dial, error->message);
       return;
     }

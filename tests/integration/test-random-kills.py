@@ -116,7 +116,8 @@ def test_kills():
         check(fleet, names)
         fleet.clean_up()
         fleet.daemon.stop()
-    print(f"# random kills: {done.total()} ({', '.join(f'{kind} {done[kind]}' for kind in KINDS)})", flush=True)
+    print(f"# figure random-kills: {done.total()} kills", flush=True)
+    print("#", ", ".join(f"{kind} {done[kind]}" for kind in KINDS), flush=True)
 
 
 if __name__ == "__main__":

@@ -284,6 +284,19 @@ remove_entries (int fd, const char *but, guint depth, GCancellable *cancellable,
   return good;
 }
 
+/* A disk that cannot be written to says so first, also of what is not there. Leaves errno. */
+static gboolean
+is_absent (int folder, const char *name)
+{
+  int saved = errno;
+  struct stat status;
+  gboolean absent
+      = fstatat (folder, name, &status, AT_SYMLINK_NOFOLLOW) != 0 && errno == ENOENT;
+
+  errno = saved;
+  return absent;
+}
+
 static gboolean
 remove_entry (int folder, const char *name, guint depth, GCancellable *cancellable, GError **error)
 {
@@ -294,7 +307,7 @@ remove_entry (int folder, const char *name, guint depth, GCancellable *cancellab
   if (unlinkat (folder, name, 0) == 0 || errno == ENOENT)
     return TRUE;
   if (errno != EISDIR && errno != EPERM)
-    return vmm_file_fail (error, "remove", name, errno);
+    return is_absent (folder, name) || vmm_file_fail (error, "remove", name, errno);
   if (depth > MAX_TREE_DEPTH)
     return vmm_file_fail (error, "remove", name, ENAMETOOLONG);
 

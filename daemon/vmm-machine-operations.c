@@ -62,8 +62,17 @@ created_cb (GObject *source, GAsyncResult *result, gpointer user_data)
     }
   error = explain (self, error);
   vmm_machine_release (self, FALSE);
-  /* Refused when a delete came first, which then goes on by itself. */
-  vmm_machine_handle_event (self, VMM_MACHINE_EVENT_CREATE_FAILED, error->message, NULL);
+  if (self->left_behind && self->record->state == VMM_MACHINE_CREATING)
+    {
+      /* It would come back with the next start: name, CID and all stay taken until it is deleted. */
+      g_autofree char *detail
+          = g_strdup_printf ("%s; what was made of it could not be removed: delete it", error->message);
+
+      vmm_machine_handle_event (self, VMM_MACHINE_EVENT_INTERRUPTED, detail, NULL);
+    }
+  else
+    /* Refused when a delete came first, which then goes on by itself. */
+    vmm_machine_handle_event (self, VMM_MACHINE_EVENT_CREATE_FAILED, error->message, NULL);
   vmm_machine_operation_done (self, error);
   g_error_free (error);
 }

@@ -75,6 +75,7 @@ struct _VmmMachine
 
   VmmCoalescedFile *file;
   gboolean storing;     /* vm.json may be written */
+  gboolean left_behind; /* the folder could not be removed */
   gboolean save_joined; /* a save is waiting for the next write */
   char *save_note;      /* what was added to last_error because a write failed */
 

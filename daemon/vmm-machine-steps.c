@@ -93,9 +93,10 @@ static void
 tree_removed_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 {
   g_autoptr (GTask) task = user_data;
+  VmmMachine *self = g_task_get_source_object (task);
   GError *error = NULL;
 
-  vmm_file_remove_tree_finish (result, &error);
+  self->left_behind = !vmm_file_remove_tree_finish (result, &error);
   vmm_machine_step_return (task, error, NULL);
 }
 

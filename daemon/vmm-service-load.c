@@ -88,7 +88,12 @@ take_folder (const char *directory, const char *id)
   VmmMachineRecord *record;
 
   if (is_vm_id (id))
-    vmm_file_remove_temporaries (directory);
+    {
+      g_autofree char *good = g_build_filename (directory, "tpm.good", NULL);
+
+      vmm_file_remove_temporaries (directory);
+      vmm_file_remove_temporaries (good);
+    }
   record = read_record (directory, id, &problem);
   if (record != NULL)
     return record;

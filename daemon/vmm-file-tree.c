@@ -290,8 +290,8 @@ is_absent (int folder, const char *name)
 {
   int saved = errno;
   struct stat status;
-  gboolean absent
-      = fstatat (folder, name, &status, AT_SYMLINK_NOFOLLOW) != 0 && errno == ENOENT;
+  gboolean absent = fstatat (folder, name, &status, AT_SYMLINK_NOFOLLOW) != 0
+                    && (errno == ENOENT || errno == ENOTDIR);
 
   errno = saved;
   return absent;

@@ -68,6 +68,7 @@ created_cb (GObject *source, GAsyncResult *result, gpointer user_data)
       g_autofree char *detail
           = g_strdup_printf ("%s; what was made of it could not be removed: delete it", error->message);
 
+      self->storing = TRUE;
       vmm_machine_handle_event (self, VMM_MACHINE_EVENT_INTERRUPTED, detail, NULL);
     }
   else

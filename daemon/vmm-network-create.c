@@ -32,6 +32,51 @@ create_data_free (CreateData *data)
   g_free (data);
 }
 
+/* Folders: one that could not be removed is tried again when its name is wanted, and at the next
+ * start. */
+
+static void
+remove_folder (VmmNetworkTable *self, VmmNetworkEntry *entry, GAsyncReadyCallback callback,
+               GTask *task)
+{
+  g_autofree char *directory = vmm_network_table_dup_directory (self, entry);
+
+  g_hash_table_insert (self->leaving, g_strdup (entry->name), GINT_TO_POINTER (TRUE));
+  vmm_file_remove_tree_async (directory, NULL, NULL, callback, task);
+}
+
+static gboolean
+remove_folder_finish (VmmNetworkTable *self, VmmNetworkEntry *entry, GAsyncResult *result,
+                      GError **error)
+{
+  if (vmm_file_remove_tree_finish (result, error))
+    {
+      g_hash_table_remove (self->leaving, entry->name);
+      return TRUE;
+    }
+  g_hash_table_insert (self->leaving, g_strdup (entry->name), GINT_TO_POINTER (FALSE));
+  return FALSE;
+}
+
+static gboolean
+check_folder (VmmNetworkTable *self, VmmNetworkEntry *entry, const char *directory, GError **error)
+{
+  gpointer is_going;
+
+  if (!vmm_network_path_exists (directory))
+    return TRUE;
+  if (!g_hash_table_lookup_extended (self->leaving, entry->name, NULL, &is_going))
+    vmm_set_error (error, VMM_ERROR_CONFLICT,
+                   "network \"%s\": %s exists and is no network's; move it away", entry->name,
+                   directory);
+  else if (GPOINTER_TO_INT (is_going))
+    vmm_set_error (error, VMM_ERROR_CONFLICT,
+                   "network \"%s\": the one before is still being removed; try again", entry->name);
+  else
+    return TRUE;
+  return FALSE;
+}
+
 static void
 undo_removed_cb (GObject *source, GAsyncResult *result, gpointer user_data)
 {
@@ -39,7 +84,7 @@ undo_removed_cb (GObject *source, GAsyncResult *result, gpointer user_data)
   CreateData *data = g_task_get_task_data (task);
   g_autoptr (GError) error = NULL;
 
-  if (!vmm_file_remove_tree_finish (result, &error))
+  if (!remove_folder_finish (g_task_get_source_object (task), data->entry, result, &error))
     vmm_log_warning ("undo the creation of a network", "network", data->entry->name, "error",
                      error->message, NULL);
   g_task_return_error (task, g_steal_pointer (&data->error));
@@ -60,13 +105,12 @@ undo_directory (GTask *task)
 {
   VmmNetworkTable *self = g_task_get_source_object (task);
   CreateData *data = g_task_get_task_data (task);
-  g_autofree char *directory = vmm_network_table_dup_directory (self, data->entry);
 
   g_ptr_array_remove (self->entries, data->entry);
   /* Somebody else's write may have recorded it meanwhile. */
   if (data->was_up)
     vmm_coalesced_file_save_async (self->file, undo_recorded_cb, g_object_ref (self));
-  vmm_file_remove_tree_async (directory, NULL, NULL, undo_removed_cb, task);
+  remove_folder (self, data->entry, undo_removed_cb, task);
 }
 
 static void
@@ -152,14 +196,22 @@ check_room (VmmNetworkTable *self, VmmNetworkEntry *entry, GError **error)
       vmm_set_error (error, VMM_ERROR_CONFLICT, "network \"%s\" already exists", entry->name);
       return FALSE;
     }
-  if (vmm_network_path_exists (directory))
-    {
-      vmm_set_error (error, VMM_ERROR_CONFLICT,
-                     "network \"%s\": %s exists and is no network's; move it away", entry->name,
-                     directory);
-      return FALSE;
-    }
-  return TRUE;
+  return check_folder (self, entry, directory, error);
+}
+
+static void
+cleared_cb (GObject *source, GAsyncResult *result, gpointer user_data)
+{
+  g_autoptr (GTask) task = user_data;
+  VmmNetworkTable *self = g_task_get_source_object (task);
+  CreateData *data = g_task_get_task_data (task);
+  GError *error = NULL;
+
+  if (!remove_folder_finish (self, data->entry, result, &error))
+    create_failed (g_steal_pointer (&task), error);
+  else
+    vmm_network_table_open_async (self, data->entry, g_task_get_cancellable (task),
+                                  create_opened_cb, g_steal_pointer (&task));
 }
 
 void
@@ -188,8 +240,11 @@ vmm_network_table_create_async (VmmNetworkTable *self, const char *name, const c
   data->entry = vmm_network_entry_ref (entry);
   g_task_set_task_data (task, data, (GDestroyNotify) create_data_free);
   vmm_network_table_take_entry (self, vmm_network_entry_ref (entry));
-  vmm_network_table_open_async (self, entry, cancellable, create_opened_cb,
-                                g_steal_pointer (&task));
+  if (g_hash_table_contains (self->leaving, name))
+    remove_folder (self, entry, cleared_cb, g_steal_pointer (&task));
+  else
+    vmm_network_table_open_async (self, entry, cancellable, create_opened_cb,
+                                  g_steal_pointer (&task));
 }
 
 gboolean
@@ -207,8 +262,8 @@ delete_removed_cb (GObject *source, GAsyncResult *result, gpointer user_data)
   VmmNetworkEntry *entry = g_task_get_task_data (task);
   g_autoptr (GError) error = NULL;
 
-  /* The network is gone all the same; the next start tries again. */
-  if (!vmm_file_remove_tree_finish (result, &error))
+  /* The network is gone all the same. */
+  if (!remove_folder_finish (g_task_get_source_object (task), entry, result, &error))
     vmm_log_warning ("remove the folder of a network", "network", entry->name, "error",
                      error->message, NULL);
   vmm_log_info ("network deleted", "network", entry->name, NULL);
@@ -221,7 +276,6 @@ delete_recorded_cb (GObject *source, GAsyncResult *result, gpointer user_data)
   g_autoptr (GTask) task = user_data;
   VmmNetworkTable *self = g_task_get_source_object (task);
   VmmNetworkEntry *entry = g_task_get_task_data (task);
-  g_autofree char *directory = vmm_network_table_dup_directory (self, entry);
   GError *error = NULL;
 
   if (!vmm_coalesced_file_save_finish (VMM_COALESCED_FILE (source), result, &error))
@@ -232,7 +286,7 @@ delete_recorded_cb (GObject *source, GAsyncResult *result, gpointer user_data)
       g_task_return_error (task, error);
       return;
     }
-  vmm_file_remove_tree_async (directory, NULL, NULL, delete_removed_cb, g_steal_pointer (&task));
+  remove_folder (self, entry, delete_removed_cb, g_steal_pointer (&task));
 }
 
 static void

@@ -17,6 +17,8 @@ struct _VmmNetworkTable
   VmmLauncher *launcher;
   VmmCoalescedFile *file;
   GPtrArray *entries; /* of VmmNetworkEntry, by name */
+  /* Of networks that are gone, whose folders are not: name → whether one is being removed now. */
+  GHashTable *leaving;
   gboolean closed;
 };
 

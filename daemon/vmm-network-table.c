@@ -58,6 +58,7 @@ vmm_network_table_finalize (GObject *object)
   g_clear_object (&self->backend);
   g_clear_object (&self->launcher);
   g_clear_object (&self->file);
+  g_hash_table_unref (self->leaving);
   g_ptr_array_unref (self->entries);
   G_OBJECT_CLASS (vmm_network_table_parent_class)->finalize (object);
 }
@@ -75,6 +76,7 @@ static void
 vmm_network_table_init (VmmNetworkTable *self)
 {
   self->entries = g_ptr_array_new_with_free_func ((GDestroyNotify) vmm_network_entry_unref);
+  self->leaving = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
 }
 
 VmmNetworkTable *

@@ -122,7 +122,7 @@ remove_entry (int folder_fd, const char *name, GError **error)
   g_autofree char *entry = vmm_volume_entry_name (name);
 
   if (unlinkat (folder_fd, entry, 0) != 0
-      && (errno == ENOENT || unlinkat (folder_fd, entry, AT_REMOVEDIR) != 0))
+      && ((errno != EISDIR && errno != EPERM) || unlinkat (folder_fd, entry, AT_REMOVEDIR) != 0))
     {
       if (errno == ENOTEMPTY || errno == EEXIST)
         vmm_set_error (error, VMM_ERROR_UNSUPPORTED,

@@ -205,13 +205,14 @@ cleared_cb (GObject *source, GAsyncResult *result, gpointer user_data)
   g_autoptr (GTask) task = user_data;
   VmmNetworkTable *self = g_task_get_source_object (task);
   CreateData *data = g_task_get_task_data (task);
+  GCancellable *cancellable = g_task_get_cancellable (task);
   GError *error = NULL;
 
   if (!remove_folder_finish (self, data->entry, result, &error))
     create_failed (g_steal_pointer (&task), error);
   else
-    vmm_network_table_open_async (self, data->entry, g_task_get_cancellable (task),
-                                  create_opened_cb, g_steal_pointer (&task));
+    vmm_network_table_open_async (self, data->entry, cancellable, create_opened_cb,
+                                  g_steal_pointer (&task));
 }
 
 void

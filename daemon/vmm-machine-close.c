@@ -70,7 +70,8 @@ flush (GTask *task)
 {
   VmmMachine *self = g_task_get_source_object (task);
 
-  if (self->file == NULL || vmm_coalesced_file_is_idle (self->file))
+  /* One that failed is due. */
+  if (self->file == NULL || (vmm_coalesced_file_is_idle (self->file) && self->save_note == NULL))
     answer (task);
   else
     vmm_machine_save_async (self, flushed_cb, g_object_ref (task));

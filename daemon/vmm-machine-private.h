@@ -78,6 +78,7 @@ struct _VmmMachine
   gboolean left_behind; /* the folder could not be removed */
   gboolean save_joined; /* a save is waiting for the next write */
   char *save_note;      /* what was added to last_error because a write failed */
+  guint save_timer;     /* to try it again */
 
   GQueue operations;              /* waiting */
   VmmMachineOperation *operation; /* in flight */

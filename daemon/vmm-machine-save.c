@@ -4,7 +4,7 @@
  * One write is in flight at most, and one that is due takes everything that changed meanwhile.
  * ::changed follows the write, so that nobody is told of what a crash could still take back. When a
  * write fails the memory stays true: the error is logged, shown at the end of lastError and tried
- * again with the next change.
+ * again with the next change, or after a while: no event tells that a disk has room again.
  */
 
 #include "config.h"
@@ -15,6 +15,8 @@
 
 #include "vmm-json.h"
 #include "vmm-log.h"
+
+#define RETRY_S 5
 
 static void
 remove_note (VmmMachine *self)
@@ -55,6 +57,7 @@ content_cb (gpointer user_data)
   char *text;
 
   self->save_joined = FALSE;
+  g_clear_handle_id (&self->save_timer, g_source_remove);
   /* If this write fails too, the note comes back. */
   remove_note (self);
   node = vmm_machine_record_to_file (self->record, self->directory);
@@ -69,6 +72,18 @@ announce (VmmMachine *self)
 }
 
 static gboolean
+retry_cb (gpointer user_data)
+{
+  VmmMachine *self = user_data;
+
+  self->save_timer = 0;
+  /* At the end of the daemon the last write is waited for, then there is none any more. */
+  if (!self->context->closing)
+    vmm_machine_save (self);
+  return G_SOURCE_REMOVE;
+}
+
+static gboolean
 finish_write (VmmMachine *self, GAsyncResult *result, GError **error)
 {
   g_autoptr (GError) local_error = NULL;
@@ -78,6 +93,8 @@ finish_write (VmmMachine *self, GAsyncResult *result, GError **error)
   vmm_log_error ("vm record could not be written", "vm", self->record->id, "error",
                  local_error->message, NULL);
   add_note (self, local_error);
+  if (self->storing && !self->context->closing && self->save_timer == 0)
+    self->save_timer = g_timeout_add_seconds (RETRY_S, retry_cb, self);
   g_propagate_error (error, g_steal_pointer (&local_error));
   return FALSE;
 }
@@ -162,6 +179,7 @@ vmm_machine_stop_saving_async (VmmMachine *self, GAsyncReadyCallback callback, g
 
   g_task_set_source_tag (task, vmm_machine_stop_saving_async);
   self->storing = FALSE;
+  g_clear_handle_id (&self->save_timer, g_source_remove);
   if (self->file == NULL || vmm_coalesced_file_is_idle (self->file))
     {
       g_task_return_boolean (task, TRUE);

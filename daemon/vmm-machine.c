@@ -330,6 +330,7 @@ vmm_machine_dispose (GObject *object)
   vmm_machine_disarm_phase_timer (self);
   vmm_machine_clear_stop (self);
   g_clear_handle_id (&self->drain_timer, g_source_remove);
+  g_clear_handle_id (&self->save_timer, g_source_remove);
   vmm_machine_close_channels (self);
   for (guint i = 0; i < VMM_N_PROCESS_ROLES; i++)
     {

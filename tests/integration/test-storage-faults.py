@@ -233,6 +233,8 @@ def usable(host, told_of=frozenset()):
 def works_again(host):
     """The daemon that met the failing disk, now that it is well."""
     daemon = host.daemon
+    eventually(lambda: not [vm for vm in daemon.vms() if "not on disk" in vm.get("lastError", "")],
+               "records are not written again")
     rows = daemon.api("GET", "/networks", status=200).json
     if "lab" in [row["spec"]["name"] for row in rows]:
         for vm in daemon.vms():

@@ -572,6 +572,34 @@ test_record_at_create (void)
   machine_fixture_free (fixture);
 }
 
+static gboolean
+is_file (gpointer path)
+{
+  return g_file_test (path, G_FILE_TEST_IS_REGULAR);
+}
+
+/* Nothing else happens to the VM: that there is room again is found out, or nobody ever tells. */
+static void
+test_record_written_again (void)
+{
+  MachineFixture *fixture = prepare (VMM_MACHINE_READY);
+  g_autofree char *path = machine_fixture_path (fixture, "vm.json");
+  g_autofree char *text = NULL;
+
+  machine_fixture_flush (fixture);
+  g_assert_cmpint (g_unlink (path), ==, 0);
+  g_assert_cmpint (g_mkdir (path, 0700), ==, 0);
+  machine_fixture_end_qemu (fixture, 0, 0, NULL);
+  machine_fixture_await_error (fixture, "; the record is not on disk: ");
+  g_assert_cmpint (g_rmdir (path), ==, 0);
+  test_await_condition (is_file, path);
+  machine_fixture_flush (fixture);
+  text = machine_fixture_read_record (fixture);
+  g_assert_nonnull (strstr (text, "\"state\": \"stopped\""));
+  g_assert_cmpstr (machine_fixture_record (fixture)->last_error, ==, "guest shut down");
+  machine_fixture_free (fixture);
+}
+
 static void
 test_record_later (void)
 {
@@ -617,5 +645,6 @@ main (int argc, char **argv)
   g_test_add_func ("/machine-faults/overtaken-start", test_overtaken_start);
   g_test_add_func ("/machine-faults/record/create", test_record_at_create);
   g_test_add_func ("/machine-faults/record/later", test_record_later);
+  g_test_add_func ("/machine-faults/record/written-again", test_record_written_again);
   return g_test_run ();
 }

@@ -7,11 +7,13 @@ Runs in a process namespace of its own, where it decides which id comes next.
 
 Usage: test-recycled-pids.py BUILD-FOLDER"""
 
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+import time
 
 from daemon import eventually, run
 from fleet import Fleet, adopt_orphans, kill
@@ -30,6 +32,10 @@ def stranger(pid):
             return found
         found.kill()
         found.wait()
+        # Who had it has ended, but perhaps only just.
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+        time.sleep(0.05)
     raise AssertionError(f"process id {pid} cannot be had")
 
 

@@ -26,7 +26,7 @@ from daemon import Daemon, eventually, run, write
 from fleet import kill, those_of
 
 BUILD = os.path.abspath(sys.argv[1])
-AMOUNT = os.environ.get("VMM_FAULTS", "40")
+AMOUNT = os.environ.get("VMM_FAULTS", "32")
 AT_ONCE = 2
 KILLS = ("kill-after", "power")
 ERRORS = ("ENOSPC", "EIO", "ENOSPC-5", "EROFS-on")
@@ -351,6 +351,8 @@ def test_every_point():
             result = try_fault(*fault)
             with lock:
                 passed.append(result)
+                if len(passed) % 200 == 0:
+                    print(f"# {len(passed)} runs", flush=True)
         except Exception as problem:
             with lock:
                 failures.append(problem)

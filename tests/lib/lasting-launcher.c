@@ -185,8 +185,9 @@ test_lasting_process_init (TestLastingProcess *self)
 
 typedef struct
 {
-  pid_t parent; /* not to be outlived; 0 when it may be */
-  char *path;   /* of the process's file; NULL for none */
+  pid_t daemon;
+  gboolean bound; /* to end with the daemon */
+  char *path;     /* of the process's file; NULL for none */
 } Birth;
 
 /* By the process itself, so that a daemon that is killed right after the fork has not lost it. Only
@@ -202,17 +203,18 @@ write_birth (const char *path)
   return size > 0 && write (to, line, (gsize) size) == size;
 }
 
-/* In the child. */
+/* In the child. One that comes too late must not be born: a daemon that was killed before the file was
+ * there has a successor that has looked for it in vain. */
 static void
 child_cb (gpointer data)
 {
   const Birth *birth = data;
 
   setsid ();
-  if (birth->path != NULL && !write_birth (birth->path))
+  if (birth->bound && prctl (PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0)
     _exit (127);
-  if (birth->parent != 0
-      && (prctl (PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0 || getppid () != birth->parent))
+  if (getppid () != birth->daemon || (birth->path != NULL && !write_birth (birth->path))
+      || getppid () != birth->daemon)
     _exit (127);
 }
 
@@ -244,7 +246,7 @@ spawn (VmmProcessSpec *spec, GError **error)
   int log = open (log_path != NULL ? log_path : "/dev/null",
                   O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   const char *id = vmm_process_spec_get_id (spec);
-  Birth birth = { test_fakes.lasting_ends ? getpid () : 0,
+  Birth birth = { getpid (), test_fakes.lasting_ends,
                   test_fakes.lasting_all ? registry_path (id, NULL) : NULL };
   g_autoptr (GPtrArray) command = command_of (spec);
   guint64 start_time = 0;
